@@ -34,20 +34,20 @@ class InputError(ValueError):
         return InputError(self.problem, where=where, fix=self.fix)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Workers send it to another process, where an exception is otherwise made of its message
-        alone.
+        """Needed when a worker sends it to another process, where an exception is otherwise rebuilt
+        from its message alone.
         """
         return partial(type(self), where=self.where, fix=self.fix), (self.problem,)
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows: the one line. IPython asks for this name before it prints the
-        calls that led here.
+        """What a notebook shows: the one line. IPython looks for this method before it prints a
+        traceback.
         """
         return [f"{type(self).__name__}: {visible(str(self))}"]
 
 
 def check_texts(**texts: object) -> None:
-    """Refuse a text where a sequence of texts is read: its letters would each count as one.
+    """Refuse a text where a sequence of texts is expected: each of its letters would count as one.
 
     Args:
         texts: by the name of the parameter.
@@ -68,8 +68,8 @@ def check_texts(**texts: object) -> None:
 
 
 def similar(word: str, words: Sequence[str]) -> str:
-    """A question that names the word which was perhaps meant; empty where none is like
-    it, or it is one of them.
+    """A question that suggests the word that was probably meant; empty if none is similar, or if it
+    is one of them.
 
     Example:
         >>> similar("simml", ["bow", "simlm"]), similar("frob", ["bow"])
@@ -83,16 +83,16 @@ def similar(word: str, words: Sequence[str]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What a library's error says, in one line without a full stop, or two behind a colon; its
-    name where it says nothing.
+    """The message of a library's error in one line without a full stop (two lines if the first ends
+    in a colon); its type where it has no message.
     """
     first, *more = (str(error).strip() or type(error).__name__).splitlines()
     return (f"{first} {more[0].strip()}" if more and first.endswith(":") else first).rstrip(".")
 
 
 def visible(text: str) -> str:
-    """Text in which what a terminal would act on, and any other sign that cannot be seen, is
-    written out as JSON writes it.
+    """Text in which control characters for terminals, and all other invisible characters, are
+    escaped as in JSON.
 
     Example:
         >>> print(visible("a\\x9b31mb ü"))

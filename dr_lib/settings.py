@@ -1,4 +1,4 @@
-"""Common to all settings: they are frozen, and unknown keys are refused with one clear error that
+"""The base of all settings: they are frozen, and unknown keys are refused with one clear error that
 names the valid ones.
 """
 
@@ -23,7 +23,7 @@ class Settings(BaseModel):
     """A frozen group of values, read from a recipe, a notebook or a file.
 
     Attributes:
-        unkeyed: fields that change speed or safety and never a number; no stage's key holds them.
+        unkeyed: fields that change speed or safety but never a result; they are in no stage's key.
 
     Raises:
         InputError: an unknown key (the valid ones are listed) or a value out of range.
@@ -46,12 +46,12 @@ class Settings(BaseModel):
             raise explain(error, type(self)) from None
 
     # Without this mark pydantic would call the constructor above for nested settings too, and an
-    # error would name `steps` where it can name `pretraining.steps`.
+    # error would name `steps` instead of `pretraining.steps`.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a YAML file; what it leaves out gets its default."""
+        """Read a YAML file; missing keys get their defaults."""
         return cls(**read_yaml(path))
 
 
@@ -82,16 +82,16 @@ def explain(error: ValidationError, model: type[BaseModel]) -> InputError:
 
 
 def check_parameters(**parameters: tuple[Any, Any]) -> None:
-    """Refuse parameters of a notebook that are of another kind than it reads, before it builds
-    anything: papermill takes ``-p ask vitamin`` for a text, whose letters would be a list. A name
-    that the notebook does not have is refused too, where it would run to its end without it.
+    """Refuse parameters of a notebook that have the wrong type, before anything is built: papermill
+    takes ``-p ask vitamin`` for a text, whose letters would be the list. Unknown names are refused
+    too, which would otherwise be ignored silently.
 
     Args:
-        parameters: by name the value and its kind: ``[int]`` is a list of whole numbers from 0,
+        parameters: by name, the value and its kind: ``[int]`` is a list of whole numbers from 0,
             ``[float]`` of numbers, ``[str]`` of texts, ``[list]`` of lists; ``dict`` is a mapping.
 
     Raises:
-        InputError: names the parameter, and how it is given or what was perhaps meant.
+        InputError: names the parameter, and how it is given or what was probably meant.
 
     Example:
         >>> check_parameters(seeds=([0, 1], [int]), recipe=({}, dict))
@@ -113,8 +113,8 @@ def check_parameters(**parameters: tuple[Any, Any]) -> None:
 
 
 def _check_injected() -> None:
-    """Refuse a name in the cell that papermill has put behind a notebook's parameters, which these
-    do not have. The cell that asks is the one behind it.
+    """Refuse a name in the cell that papermill inserts behind a notebook's parameters if these do
+    not have it. The calling cell is the one behind that.
     """
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     cells = shell.user_ns.get("In", []) if shell else []
@@ -130,7 +130,7 @@ def _check_injected() -> None:
 
 
 def in_recipe(name: str) -> str:
-    """A key of a recipe, however its parts are joined, as YAML that a notebook's `recipe` takes.
+    """A key of a recipe, however its parts are joined, as YAML for a notebook's `recipe`.
 
     Example:
         >>> in_recipe("pretraining__steps"), in_recipe("pretraining.steps"), in_recipe("pooling")
@@ -141,7 +141,7 @@ def in_recipe(name: str) -> str:
 
 
 def assigned_in(cell: str) -> set[str]:
-    """Names that a cell of Python gives a value.
+    """Names that a Python cell assigns.
 
     Example:
         >>> assigned_in("seeds = [one]")
@@ -166,7 +166,7 @@ def _fits(value: Any, kind: type) -> bool:
 
 
 def keys_at(model: type[BaseModel], path: list[str]) -> list[str]:
-    """Names of the fields of the model that `path` leads to; [] where it leads to none."""
+    """Names of the fields of the model at `path`; [] if there is none."""
     for part in path:
         field = model.model_fields.get(part)
         # also X | None

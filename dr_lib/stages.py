@@ -1,4 +1,4 @@
-"""Stages: a function whose arguments are its key and whose folder is its result::
+"""Stages: functions whose arguments form a key and whose result is a folder::
 
     @stage(version=1)
     def bm25_index(folder, collection, *, title): ...
@@ -7,7 +7,7 @@
     Cache().get(index)                              # built, or found: the finished folder
 
 An argument may be another stage, or a path inside its result (``index / "model"``): the body
-receives the finished folder. The key also holds a digest of the code that computes the result
+receives the finished folder. The key also contains a digest of the code that computes the result
 (`code_digest`), so that editing a loss and running again gives new numbers. Page of the book:
 practice/own-corpus.
 """
@@ -52,20 +52,20 @@ from dr_lib.files import (
 )
 
 MANIFEST = "manifest.json"
-# what serves to go on after a kill, and half-written files; no part of a result
+# files for resuming, and half-written files; not part of a result
 SCRATCH = ("checkpoint-*", ".*")
-WORTH_TELLING = 5.0  # seconds from which on a finished stage is announced
-# variable with the second of the machine's monotonic clock at which what is being built stops:
-# processes inherit it
+WORTH_TELLING = 5.0  # minimum seconds for a finished stage to be announced
+# environment variable with the time, by the monotonic clock, at which building stops; processes
+# inherit it
 STOP_AT = "DR_STOP_AT"
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "faiss-cpu", "ir-measures")
 
 
 # What a result depends on: the code ---------------------------------------------------------------
 
-# Code whose effect is in a key already: a collection counts by its content, and these only carry it
-# from place to place. What reads files within a stage (dialogues, pairs, labels) is followed as any
-# other code.
+# Modules whose effect is already in the key: a collection counts by its content, and these only
+# move it around. Code that reads files within a stage (dialogues, pairs, labels) is followed like
+# any other.
 CARRIERS = (
     "dr_lib.stages",
     "dr_lib.files",
@@ -83,15 +83,15 @@ _started, _written = time.time(), {}
 
 @functools.cache
 def code_digest(thing: Callable | type) -> str:
-    """SHA-256 (hex) of the code that a function or class runs: its own definition and all it names
-    in its package.
+    """SHA-256 (hex) of the code that a function or class runs: its definition and everything it
+    names in this package.
 
     Definitions are followed name by name through imports, so that an edited loss changes the
-    digests of what calls it and of nothing else. Comments, docstrings, layout and calls of `CHECKS`
+    digests of its callers and of nothing else. Comments, docstrings, layout and calls of `CHECKS`
     do not count. `CARRIERS` are not followed.
 
     Raises:
-        InputError: a file was edited after this process had started; it may have read the old code.
+        InputError: a file was edited after this process had started, which may run the old code.
 
     Example:
         >>> code_digest(spell_seconds) == code_digest(spell_seconds)
@@ -99,7 +99,7 @@ def code_digest(thing: Callable | type) -> str:
     """
     seen: dict[str, str] = {}
     _follow(thing.__module__, (thing.__qualname__.split(".")[0],), seen)
-    if not seen and not thing.__module__.startswith(CARRIERS):  # of a notebook, perhaps
+    if not seen and not thing.__module__.startswith(CARRIERS):  # perhaps from a notebook
         try:
             seen[thing.__qualname__] = inspect.getsource(thing)
         except (OSError, TypeError):
@@ -111,10 +111,10 @@ def code_digest(thing: Callable | type) -> str:
 
 
 def _follow(module: str, path: tuple[str, ...], seen: dict[str, str]) -> None:
-    """Add the definition of a dotted name such as `losses.contrastive`, and of all that it names,
+    """Add the definition of a dotted name such as `losses.contrastive`, and of everything it names,
     to `seen`.
     """
-    # through modules as far as they go
+    # resolve modules first
     while len(path) > 1 and (inner := _module(module, path[0])):
         module, path = inner, path[1:]
     name = path[0]
@@ -128,8 +128,8 @@ def _follow(module: str, path: tuple[str, ...], seen: dict[str, str]) -> None:
                 _follow(module, used, seen)
     elif name in imported:
         source, original = imported[name]
-        getattr(sys.modules[module], name, None)  # of a lazy package: imported now
-        # used as a value, as in getattr(masking, unit): all of it may run
+        getattr(sys.modules[module], name, None)  # imports from a lazy package
+        # a module used as a value, as in getattr(masking, unit): any of it may run
         if inner := _module(module, name):
             for used in {**names_in(inner)[0], **names_in(inner)[1]}:
                 _follow(inner, (used,), seen)
@@ -138,8 +138,8 @@ def _follow(module: str, path: tuple[str, ...], seen: dict[str, str]) -> None:
 
 
 def _module(module: str, name: str) -> str | None:
-    """The module that an imported name stands for; None for a function or class, though a module
-    may bear its name.
+    """The module that an imported name refers to; None for a function or class, even if a module
+    has the same name.
     """
     source, original = names_in(module)[1].get(name, ("", ""))
     whole = source if original is None else f"{source}.{original}"
@@ -151,8 +151,8 @@ def _module(module: str, name: str) -> str | None:
 
 @functools.cache
 def _libraries() -> tuple[str, ...]:
-    """Folders of libraries: Python's own and its packages', and each further one on `sys.path` that
-    holds installed packages.
+    """Folders of libraries: of Python, its packages, and others on `sys.path` with installed
+    packages.
     """
     installed_in = [
         sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
@@ -180,15 +180,15 @@ def _source(module: str) -> Path | None:
 
 
 def _note(paths: Iterable[str]) -> None:
-    """Remember when files of code were last written."""
+    """Remember modification times of source files."""
     for path in paths:
         with suppress(OSError):
             _written.setdefault(path, Path(path).stat().st_mtime_ns)
 
 
 def _edited(path: str) -> bool:
-    """Whether a file of code was written since this process looked at it first. What a clock says
-    counts only for files that were imported later: they may have been edited before this look.
+    """Whether a source file was modified since this process first looked at it. The clock is used
+    only for files imported later, which may have been edited before the first look.
     """
     written = Path(path).stat().st_mtime_ns
     if path in _written:
@@ -201,7 +201,7 @@ _note(str(path) for path in Path(__file__).parent.rglob("*.py"))
 _note(
     path
     for module in [*sys.modules.values()]
-    # a lazy module would import what it is asked for
+    # `getattr` on a lazy module would import
     if str(path := getattr(module, "__dict__", {}).get("__file__")).endswith(".py")
     and not str(path).startswith(_libraries())
 )
@@ -218,7 +218,7 @@ def names_in(module: str) -> tuple[Definitions, Imported]:
     """
     path, defined, imported = _source(module), {}, {}
     tree = ast.parse(path.read_text(encoding="utf-8") if path else "")
-    # a package that imports its names when they are asked for (`lazily`) has them in a block
+    # a lazy package (`lazily`) has its imports inside a block
     lazy = hasattr(sys.modules.get(module), "__getattr__")
     for node in ast.walk(tree) if lazy else tree.body:
         if isinstance(node, ast.Import):
@@ -233,7 +233,7 @@ def names_in(module: str) -> tuple[Definitions, Imported]:
             imported |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             made = getattr(sys.modules[module], node.name, None)
-            # the values of its fields are in keys, defaults and all
+            # its fields are in keys by value, defaults included
             if isinstance(made, type) and issubclass(made, BaseModel):
                 node.body = [part for part in node.body if not isinstance(part, ast.AnnAssign)] or [
                     ast.Pass()
@@ -252,9 +252,8 @@ def names_in(module: str) -> tuple[Definitions, Imported]:
 
 
 def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package whose names are imported when they are asked for, so
-    that what needs no torch does not wait for it: those that its `__init__` imports `if
-    TYPE_CHECKING`.
+    """`__getattr__` and `__dir__` of a package with lazy imports, so that torch is imported only
+    when needed: the names that its `__init__` imports `if TYPE_CHECKING`.
     """
     module = sys.modules[package]
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
@@ -276,7 +275,7 @@ def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]
 
 
 def drop_docstrings(tree: ast.AST) -> None:
-    """Remove the docstrings of a module, class or function and of all that it holds, in place."""
+    """Remove the docstrings of a module, class or function and everything inside it, in place."""
     for part in ast.walk(tree):
         if (
             isinstance(part, ast.Module | ast.FunctionDef | ast.ClassDef)
@@ -286,7 +285,7 @@ def drop_docstrings(tree: ast.AST) -> None:
 
 
 def _definition(node: ast.stmt, imported: Imported) -> tuple[str, list[tuple[str, ...]]]:
-    """The tree of a definition as text, without docstrings and calls of `CHECKS`, and the dotted
+    """A definition's syntax tree as text, without docstrings and calls of `CHECKS`, and the dotted
     names in it.
     """
     drop_docstrings(node)
@@ -305,8 +304,8 @@ def _definition(node: ast.stmt, imported: Imported) -> tuple[str, list[tuple[str
 
 
 def _drop_empty(node: ast.AST) -> None:
-    """Leave out what versions of Python write differently: fields that are empty lists (3.12 has
-    more of them than 3.11) and empty pieces of f-strings.
+    """Remove what differs between Python versions: fields that are empty lists (3.12 has more than
+    3.11) and empty pieces of f-strings.
     """
     if isinstance(node, ast.JoinedStr):
         node.values = [piece for piece in node.values if getattr(piece, "value", None) != ""]
@@ -326,9 +325,7 @@ def _only_checks(statement: ast.stmt, imported: Imported) -> bool:
 
 @dataclass(frozen=True)
 class Data:
-    """A file or folder that was there before, or a model on a hub: it counts by its content, never
-    by its place.
-    """
+    """An existing file or folder, or a model on a hub: it counts by its content, not its path."""
 
     place: str = field(compare=False)
     digest: str
@@ -349,17 +346,17 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One step of a run, not built yet: the function, its arguments, and what they are digested to.
+    """One step of a run, not built yet: the function, its arguments, and their key.
 
     Attributes:
         function: the body; writes into `folder`, its first argument.
-        arguments: name -> argument, defaults filled in.
-        version: to be raised where a result changes for a reason that the code does not show.
-        resumable: whether a folder left by a killed build is handed on to the next.
-        gpu: whether it trains, encodes, scores or writes, and waits for a GPU where some workers of
-            a cluster have one.
-        cost: how many operations it is; to tell beforehand.
-        core_seconds: what else it takes of a processor core, about, whatever computes the rest.
+        arguments: name -> argument, with defaults.
+        version: raised if a result changes for a reason that is not in the code.
+        resumable: whether the folder of a killed build is passed to the next one.
+        gpu: whether it trains, encodes, scores or generates, and waits for a GPU if workers of a
+            cluster have one.
+        cost: estimated number of operations.
+        core_seconds: estimated further seconds of a CPU core.
     """
 
     function: Callable[..., None]
@@ -377,7 +374,7 @@ class Stage:
 
     @cached_property
     def parameters(self) -> dict[str, Any]:
-        """The arguments as the key and the manifest have them: plain JSON values."""
+        """The arguments as plain JSON values, for key and manifest."""
         return {name: _identity(value) for name, value in self.arguments.items()}
 
     @cached_property
@@ -387,7 +384,7 @@ class Stage:
 
     @cached_property
     def key(self) -> str:
-        """SHA-256 (hex) of all that the result depends on."""
+        """SHA-256 (hex) of everything the result depends on."""
         return json_digest([self.kind, self.version, self.code, self.parameters])
 
     @property
@@ -397,11 +394,11 @@ class Stage:
 
     @cached_property
     def inputs(self) -> list["Stage"]:
-        """The stages among the arguments, at whatever depth."""
+        """The stages among the arguments, at any depth."""
         return list(_stages(list(self.arguments.values())))
 
     def walk(self) -> list["Stage"]:
-        """Every stage that this one is made from, each once, sources first, itself last."""
+        """Every stage that this one depends on, each once, in topological order, itself last."""
         walked: dict[str, Stage] = {}
 
         def visit(stage: Stage) -> None:
@@ -430,18 +427,18 @@ def stage(
 ) -> Callable[[Callable[..., None]], Callable[..., Stage]]:
     """Make a stage of a function ``body(folder, ...)`` that writes its result into `folder`.
 
-    Arguments of the stage may be other stages, parts of their results, `Data`, anything with a
-    `digest` (a collection), settings (which count by every value that is not None, so that a new
-    key that is None by default changes no key), classes and functions (which count by their code),
-    and plain values, in lists and mappings too.
+    Arguments may be other stages, parts of their results, `Data`, anything with a `digest` (a
+    collection), settings (which count by every value that is not None, so that new settings with
+    default None change no key), classes and functions (which count by their code), and plain
+    values, also in lists and mappings.
 
     Args:
         version: raise it to rebuild for a reason that neither code nor arguments show.
-        resumable: keep what a killed build left, for the body to go on from.
+        resumable: keep the folder of a killed build, for the body to resume from.
         gpu: the body computes on the device.
-        reads: what of a collection's queries the body reads: names of splits, or of arguments that
-            name some. It is given no more (`Collection.only`), and no more is in the key: `()` are
-            passages alone, None is all.
+        reads: which of a collection's queries the body reads: names of splits, or of arguments with
+            such names. It receives only those (`Collection.only`), and only those are in the key:
+            `()` is passages alone, None is everything.
     """
 
     def wrap(body: Callable[..., None]) -> Callable[..., Stage]:
@@ -465,20 +462,20 @@ def stage(
                         arguments[name] = value.only(*splits)
             return Stage(body, arguments, version, resumable, gpu)
 
-        make.body = body  # type: ignore[attr-defined]  # for tests and for readers who want the function itself
+        make.body = body  # type: ignore[attr-defined]  # the plain function, for tests and readers
         return make
 
     return wrap
 
 
 def _identity(value: Any) -> Any:
-    """What an argument counts by."""
+    """The key of an argument."""
     if isinstance(value, Stage):
         return {"stage": value.key}
     if isinstance(value, Part):
         return {"stage": value.stage.key, "path": value.path}
     if isinstance(value, BaseModel):
-        # settings that change speed or safety, never a number
+        # settings that affect speed or safety only
         unkeyed = getattr(value, "unkeyed", ())
         return value.model_dump(mode="json", exclude_none=True, exclude=set(unkeyed))
     if isinstance(value, type) or inspect.isfunction(value):
@@ -508,16 +505,16 @@ def _stages(value: Any) -> Iterator[Stage]:
 
 
 class TimeIsUpError(BaseException):
-    """The time for building stages is up. What is finished is kept, and the same call goes on with
+    """The time for building stages is up. Finished work is kept, and the same call continues with
     the rest.
 
-    As with Ctrl-C no stage has failed, so that nothing that catches failures may catch it.
+    As with Ctrl-C no stage has failed, so this is not an `Exception`.
     """
 
 
 def time_is_up() -> bool:
-    """Whether what is being built must stop now. Who asks raises `TimeIsUpError`: a training after
-    a step, with a checkpoint of it, encoding after a batch.
+    """Whether building must stop now. The caller then raises `TimeIsUpError`: a training after a
+    step, with a checkpoint, encoding after a batch.
     """
     if (stop_at := os.environ.get(STOP_AT)) is None:
         return False
@@ -530,11 +527,11 @@ def time_is_up() -> bool:
 
 @contextmanager
 def until(stop_at: float | None) -> Iterator[None]:
-    """Tell a block, and the processes that it starts, until when it may run, by `time.monotonic`,
-    which no change of the clock moves: what asks `time_is_up` stops then, all else is finished.
+    """Set a deadline, by `time.monotonic`, for a block and the processes that it starts: code that
+    asks `time_is_up` stops then, everything else is finished.
 
     Raises:
-        TimeIsUpError: it may not even begin.
+        TimeIsUpError: the deadline has passed already.
     """
     if stop_at is None:
         yield
@@ -552,8 +549,8 @@ def until(stop_at: float | None) -> Iterator[None]:
 
 
 def check_alone() -> None:
-    """Refuse to build stages in one of several processes that torchrun or `accelerate launch`
-    started.
+    """Refuse to build stages in one of several processes started by torchrun or `accelerate
+    launch`.
     """
     if (count := os.environ.get("WORLD_SIZE", "1")) != "1":
         fix = (
@@ -564,19 +561,18 @@ def check_alone() -> None:
 
 
 class Cache:
-    """Builds stages and remembers them; shared by processes, continued after a kill.
+    """Builds stages and caches them; shared by processes, resumable after a kill.
 
-    Layout under the root: `<kind>-<key>/` holds a finished stage with its `manifest.json`,
-    `<kind>-<key>.partial/` one that is being built or was killed, `locks/` the locks.
+    Layout under the root: `<kind>-<key>/` is a finished stage with its `manifest.json`,
+    `<kind>-<key>.partial/` one that is being built or was killed, `locks/` has the locks.
 
     Args:
-        root: folder of the stages, a path or its name; default `places.cache_root() / "stages"`.
-        announce: where one-line messages go (what is built, who is waited for).
+        root: folder of the stages; default `places.cache_root() / "stages"`.
+        announce: receives one-line messages (what is built, who is waited for).
 
     Attributes:
-        built: names of the stages that this object built itself, in order; empty after a run that
-            found all.
-        stop_at: the second of `time.monotonic` after which it builds nothing; None: never. See
+        built: names of the stages that this object built, in order; empty if all were found.
+        stop_at: the time, by `time.monotonic`, after which nothing is built; None: never. See
             `within`.
     """
 
@@ -592,8 +588,7 @@ class Cache:
         """The same cache, which builds for this many minutes from now and then raises
         `TimeIsUpError`; None: without a bound.
 
-        Time is not part of a key: what a bounded call leaves is what an unbounded one would have
-        left by then.
+        Time is not part of a key: a bounded call leaves the same results as an unbounded one.
         """
         if minutes is not None and not minutes >= 0:
             raise InputError(
@@ -606,20 +601,20 @@ class Cache:
         return bounded
 
     def folder(self, stage: Stage) -> Path:
-        """Where the finished stage lies or will lie."""
+        """The folder of the finished stage, whether it exists or not."""
         return self.root / stage.name
 
     def draft(self, stage: Stage) -> Path:
-        """Where the stage lies while it is built, and what a stopped build left to go on from."""
+        """The folder of the stage while it is built, or after an interrupted build."""
         return self.root / f"{stage.name}.partial"
 
     def finished(self, stage: Stage) -> bool:
-        """Whether the stage is there already (its manifest is written last)."""
+        """Whether the stage is finished (its manifest is written last)."""
         return (self.folder(stage) / MANIFEST).is_file()
 
     def missing(self, ends: Iterable[Stage]) -> list[Stage]:
-        """What is not finished of some stages and those that they are made from, each once, sources
-        first.
+        """The unfinished ones of some stages and their dependencies, each once, in topological
+        order.
         """
         return [
             stage
@@ -634,16 +629,15 @@ class Cache:
         return read_manifest(self.folder(stage))
 
     def get(self, stage: Stage) -> Path:
-        """Return the folder of a stage, building it and what it needs where that is not there yet.
+        """Return the folder of a stage, building it and its dependencies if needed.
 
-        Two processes that want the same stage build it once: the second waits and then finds it.
+        If two processes want the same stage, the second waits for the first.
 
         Raises:
             InputError: a file of a finished stage is missing, truncated or altered; the disk is
-                full or read-only; or several processes that train together want to build one: each
-                would wait for the others.
-            TimeIsUpError: there is something to build, and the time of `within` is up, or was
-                before it was finished.
+                full or read-only; or one of several processes that train together tries to build a
+                stage, which would deadlock.
+            TimeIsUpError: the time of `within` was up before the stage was finished.
         """
         if self.finished(stage):
             self._sweep(stage)
@@ -653,10 +647,10 @@ class Cache:
         return self.folder(stage)
 
     def _provide(self, stage: Stage) -> None:
-        """Build a stage and what it needs, where that is not there yet."""
+        """Build a stage and its dependencies, if needed."""
         if not self.finished(stage):
             check_alone()
-            # before the lock, which must not be held while another one is waited for
+            # before taking the lock, which must not be held while waiting for another
             for upstream in stage.inputs:
                 self._provide(upstream)
             fix = (
@@ -675,10 +669,10 @@ class Cache:
                         try:
                             with errors_of_disk(self.root):
                                 self._build(stage, check_held)
-                        except OSError:  # its folder is gone, perhaps with the lock
+                        except OSError:  # the folder is gone, perhaps with the lock
                             check_held()
                             raise
-            # a full disk, a read-only cache: say which stage, and the way out
+            # a full disk or a read-only cache: name the stage and the way out
             except OSError as error:
                 problem = f"{stage.name}: {error.strerror or error}"
                 if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -687,7 +681,7 @@ class Cache:
             self.check(self.folder(stage))
 
     def inputs(self, stage: Stage) -> dict[str, Any]:
-        """The arguments of a stage as its body receives them, what they rest on built: to run the
+        """The arguments of a stage as its body receives them, with dependencies built: to run the
         body by hand.
         """
         for upstream in stage.inputs:
@@ -703,7 +697,7 @@ class Cache:
             shutil.rmtree(draft)
         resumed = draft.exists()
         draft.mkdir(parents=True, exist_ok=True)
-        if resumed and stage.name not in self._stopped:  # by this very object, as in `try`
+        if resumed and stage.name not in self._stopped:  # unless by this object itself
             self.announce(f"{stage.name}: goes on where an earlier run stopped")
         started, processor = time.perf_counter(), time.process_time()
         try:
@@ -723,21 +717,23 @@ class Cache:
         check_held()
         write_json(draft / MANIFEST, sealed(manifest))
         draft.replace(target)
-        _remove_scratch(target)  # only now: a build killed before the rename still needs it
+        _remove_scratch(target)  # only after the rename: a build killed before it still needs them
         self._checked.add(_token(target))
         self.built.append(stage.name)
         if seconds["seconds"] >= WORTH_TELLING:
             self.announce(f"{stage.name}: finished in {spell_seconds(seconds['seconds'])}")
 
     def _sweep(self, stage: Stage) -> None:
-        """Remove what a build that was killed behind its last step left in a finished stage."""
+        """Remove scratch files from a finished stage whose build was killed after its last step."""
         folder = self.folder(stage)
         if _token(folder) not in self._checked and next(_scratch(folder), None):
             with suppress(Timeout, OSError, InputError), self.lock(stage.name).acquire(timeout=0):
                 _remove_scratch(folder)
 
     def _resolve(self, value: Any) -> Any:
-        """What the body receives: finished folders in place of stages, paths in place of data."""
+        """An argument as the body receives it: finished folders in place of stages, paths in place
+        of data.
+        """
         if isinstance(value, Stage):
             return self.folder(value)
         if isinstance(value, Part):
@@ -754,7 +750,7 @@ class Cache:
 
     def check(self, folder: Path, deep: bool = False) -> None:
         """Compare a finished stage with its manifest: sizes always, checksums once per cache object
-        or when `deep`.
+        or if `deep`.
 
         Raises:
             InputError: names the file that is missing, truncated or altered, and the folder to
@@ -787,13 +783,13 @@ def _remove_scratch(folder: Path) -> None:
 def make_manifest(
     stage: Stage, folder: Path, seconds: Mapping[str, float], resumed: bool
 ) -> dict[str, Any]:
-    """Describe a built folder: what it was made from, and size and SHA-256 of each file.
+    """Describe a built folder: its inputs, and size and SHA-256 of each file.
 
     Args:
         stage: the stage that was built.
         folder: its folder.
-        seconds: wall and processor time of the build; for a continued build, of its last part only.
-        resumed: whether an earlier, killed build left something to go on from.
+        seconds: wall and processor time of the build; for a resumed build, of its last part only.
+        resumed: whether an earlier, killed build was resumed.
     """
     files = {}
     for path in sorted(folder.rglob("*")):
@@ -833,10 +829,10 @@ def _token(folder: Path) -> tuple[str, int]:
 
 @functools.cache
 def versions() -> Mapping[str, str]:
-    """Versions of Python and of the packages that can change a number, as installed."""
+    """Installed versions of Python and of the packages that can affect results."""
     by_package = {"python": sys.version.split()[0]}
     for name in PACKAGES:
-        with suppress(ImportError):  # faiss may have come through conda under another name
+        with suppress(ImportError):  # faiss may be installed through conda under another name
             by_package[name] = installed(name)
     return by_package
 

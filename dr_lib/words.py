@@ -1,18 +1,18 @@
-"""Words and sentences of any language: the one place that says where they begin and end.
+"""Words and sentences of any language: the one place that decides where they begin and end.
 
 Text is cut in its composed form (Unicode NFC), then each word is folded: compatibility forms become
-plain ones (NFKC), letters small (full case folding), the dot that a small Turkish İ leaves behind
-is dropped. So a text finds its twin that was written with other code points, and *Straße* finds
-*STRASSE*. Marks (accents, vowel signs) and joiners stay inside their word.
+plain ones (NFKC), letters lower case (full case folding), the dot that a lower-case Turkish İ
+leaves behind is dropped. So a text finds its twin that was written with other code points, and
+*Straße* finds *STRASSE*. Marks (accents, vowel signs) and joiners stay inside their word.
 
-A script that writes no spaces has no words to see: there, and in Hangul, whose words carry their
+A script without spaces has no visible words: there, and in Hangul, whose words include their
 particles, every two neighbouring letters count as a word, as in Lucene's CJKBigramFilter; a letter
-is taken with its marks, and one that stands alone is a word. Elsewhere a word has at least two
+is taken with its marks, and a single letter is a word. Elsewhere a word has at least two
 characters, as in bm25s and scikit-learn: *vitamin C* is found by *vitamin* alone.
 
-Text of ASCII alone takes a short way that gives the same. The page that searches in the browser
-(`book/extra/search-page/search.js`) has the rule of `words_of` in JavaScript, tested to be equal.
-Page of the book: practice/languages.
+Pure ASCII text takes a faster path with the same result. The page that searches in the browser
+(`book/extra/search-page/search.js`) implements `words_of` in JavaScript, tested to be equal. Page
+of the book: practice/languages.
 """
 
 import re
@@ -24,7 +24,7 @@ import regex
 
 SPACELESS = "Han Hiragana Katakana Bopomofo Yi Thai Lao Khmer Myanmar Tai_Le New_Tai_Lue"
 SPACELESS += " Tai_Tham Tai_Viet Javanese Balinese"
-"""Scripts that write no spaces between words, by their names in Unicode."""
+"""Scripts without spaces between words, by their Unicode names."""
 JOINERS = r"\u00ad\u200c\u200d\u2060\ufeff"
 """Soft hyphen, joiners and non-joiner, signs of no width: inside a word, and no part of it."""
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -32,7 +32,9 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _letters(scripts: str) -> str:
-    """The class of all letters of some scripts, signs of Japanese vowels and voice among them."""
+    """The regex class of all letters of some scripts, with the Japanese marks of long vowels and
+    voicing.
+    """
     names = "".join(rf"\p{{{script}}}" for script in scripts.split())
     return rf"[[{names}\u30fc\uff70\uff9e\uff9f]&&[\p{{L}}\p{{Nl}}]]"
 
@@ -51,18 +53,19 @@ PAIRS, LETTER = _compiled(rf"{PAIRED}").match, _compiled(r"\P{M}\p{M}*").findall
 DROPPED = _compiled(rf"[{JOINERS}\s]").sub
 DOTTED = re.compile("i\u0307+").sub
 CHUNK = re.compile(r"[\w\x80-\U0010ffff]+").findall
-"""What no ASCII sign or space cuts: few of them, in most texts, need the rule for all languages."""
+"""Stretches without ASCII punctuation or space: in most texts, few need the rule for all languages.
+"""
 ASCII_WORDS = {1: re.compile(r"\w+").findall, 2: re.compile(r"\w\w+").findall}
 ASCII_TOKEN = re.compile(r"[a-z0-9]+|[!-~]").findall
 
 
 def words_of(text: str, shortest: int = 2) -> list[str]:
-    """The words by which a text is found, folded, in order.
+    """The words by which a text is searched, folded, in order.
 
     Args:
         text: any text.
-        shortest: fewest characters of a word, 1 or 2; of a script whose letters count in twos, one
-            that stands alone is always a word.
+        shortest: fewest characters of a word, 1 or 2; in scripts whose letters count in pairs, a
+            single one is always a word.
 
     Example:
         >>> words_of("Cafe\u0301s of İstanbul, No. 5"), words_of("東京タワー 猫")
@@ -81,7 +84,7 @@ def words_of(text: str, shortest: int = 2) -> list[str]:
 
 @lru_cache(1 << 16)
 def _words_in(chunk: str, shortest: int) -> tuple[str, ...]:
-    """The words of a chunk that is not all of ASCII."""
+    """The words of a chunk that is not pure ASCII."""
     words: list[str] = []
     for run in RUN.findall(chunk):
         folded = fold(run)
@@ -94,7 +97,7 @@ def _words_in(chunk: str, shortest: int) -> tuple[str, ...]:
 
 
 def fold(word: str) -> str:
-    """The form of a word in which it meets all others that are spelt alike.
+    """The normal form of a word, the same for all spellings of it.
 
     Example:
         >>> fold("STRASSE") == fold("Straße"), fold("İ"), fold("ﬁn"), fold("Ａ")
@@ -107,11 +110,11 @@ def fold(word: str) -> str:
 
 
 def tokens(text: str, *, signs: bool = True) -> list[str]:
-    """A text as DPR's rule for answers cuts it: runs of letters, marks and digits, and other
+    """The tokens of a text by DPR's rule for answers: runs of letters, marks and digits, and other
     visible characters one by one.
 
     Tokens are folded, and letters of scripts without spaces are tokens of their own, so that an
-    answer is found inside a sentence. Paper and code: DPR only makes letters small.
+    answer is found inside a sentence. Paper and code: DPR only lower-cases letters.
 
     Args:
         text: any text.
@@ -140,7 +143,7 @@ ABBREVIATIONS = [
 NO_END = "".join(f"(?<!{re.escape(word)}[.])" for word in ABBREVIATIONS)
 ASCII_END = re.compile(rf"(?<=[a-z0-9)\]\"'%][.!?]){NO_END}\s+(?=[\"'(]?[A-Z0-9])")
 FULL_STOPS = ".!?。！？｡।॥؟۔։።။។"
-"""Signs that end a sentence, of which a tokenizer makes a piece each."""
+"""Signs that end a sentence, each of which a tokenizer makes its own piece."""
 CLOSING = "”’»」』）】"
 END = _compiled(
     # A full stop ends a sentence between a small letter and a capital one; a script that has no
@@ -173,18 +176,18 @@ PIECE = _compiled(rf"(?:{UNSPACED}\p{{M}}*){{1,2}}\p{{P}}*|(?:(?!{UNSPACED}).)+"
 
 
 LONGEST_WORD, RUN_OF_WORD = 1000, 10
-"""Characters beyond which nothing is a word, and how many of it count as one: about as many as of a
-word with its space.
+"""A stretch of more characters than the first is not a word; every ten of its characters (about a
+word with its space) count as one.
 """
 
 
 def pieces(text: str) -> list[str]:
-    """A text in pieces that count as a word where length is counted: what stands between spaces,
-    and of scripts that write none, two letters; of what is longer than any word, such as a picture
-    in base 64, ten characters.
+    """A text in pieces that each count as a word of its length: what stands between spaces; in
+    scripts without spaces, two letters; of what is longer than any word, such as a picture in base
+    64, ten characters.
 
     Returns:
-        Pieces, each with one space before it where the text has any; joined they are the text with
+        Pieces, each with one space before it where the text has any; joined, they are the text with
         single spaces.
 
     Example:

@@ -1,6 +1,6 @@
 """Collections: passages, queries and judgements, checked once and memory-mapped.
 
-`load` gives a `Collection` for a name: the built-in Primer, SQuAD, any `ir_datasets` id, a folder
+`load` opens a `Collection` by name: the built-in Primer, SQuAD, any `ir_datasets` id, a folder
 in BEIR layout, or passages without questions: a file of JSON Lines or CSV, text files.
 """
 
@@ -36,15 +36,15 @@ from dr_lib.places import cache_root, find_data, how_to_name_one, primer, unknow
 def check_within_reach(
     name: str | Path, reads: Iterable[str], splits: Mapping[str, str] | None = None
 ) -> None:
-    """Refuse a published collection of which something cannot be had, before any of it is fetched.
+    """Refuse a published collection if part of it is out of reach, before any of it is fetched.
 
     Args:
-        name: as in `load`; only ``ir_datasets:<id>`` is tried.
+        name: as in `load`; only ``ir_datasets:<id>`` is checked.
         reads: the splits that will be read.
         splits: as in `load`.
 
     Raises:
-        InputError: all that is out of reach.
+        InputError: names everything out of reach.
     """
     if str(name).startswith("ir_datasets:"):
         source = _find_source(str(name))
@@ -67,19 +67,19 @@ def load(
     Args:
         name: ``"primer"``, ``"squad"``, ``"ir_datasets:<id>"``, the path of a folder in BEIR layout
             (or with the official files of SQuAD or KILT), or the name of such a folder under
-            ``DR_DATA``; a folder of that name comes before what is built in. Passages without
-            questions may also be a file of JSON Lines or CSV, a text file or a folder of text
-            files.
+            ``DR_DATA``; a folder of that name takes precedence over a built-in collection. Passages
+            without questions may also be a file of JSON Lines or CSV, a text file or a folder of
+            text files.
         cache: folder of parsed collections; by default ``collections`` in the cache.
-        allow_duplicates: keep (and count) passages with title and text of another one; False
-            refuses a folder that has some, since a twin of a positive passage counts as wrong
-            wherever it is found.
-        strict: refuse a folder with an empty passage, or with a judgement that names what is not
-            there or stands twice; False leaves the first and the last out, keeps judgements of
-            passages that are not there in the denominator of the measures, and counts all.
-        allow_changes: go on with a SQuAD that is not that of the book's records; False refuses it
+        allow_duplicates: keep (and count) passages with the title and text of another one; False
+            refuses a folder with such passages, since a twin of a positive passage counts as wrong
+            wherever it is retrieved.
+        strict: refuse a folder with an empty passage, or with a judgement that is repeated or names
+            an unknown passage or query; False leaves out empty passages and repeated judgements,
+            keeps judgements of absent passages in the denominator of the measures, and counts all.
+        allow_changes: accept a SQuAD that differs from that of the book's records; False refuses it
             and says how it differs.
-        splits: new name -> name of a split, to read these alone: ``{"train":
+        splits: new name -> name of a split, to read only these: ``{"train":
             "natural-questions/train"}``; None keeps all under their own names. Splits of
             ``ir_datasets`` are read when they are first used.
 
@@ -87,12 +87,12 @@ def load(
         The collection, memory-mapped.
 
     Raises:
-        InputError: an unknown name, a folder that is not a collection, or data that breaks a rule.
-            Nothing is left behind.
+        InputError: an unknown name, a folder that is not a collection, or data that breaks a rule;
+            nothing is left behind then.
     """
     try:
         source = _find_source(str(name))
-    except OSError as error:  # no permission, a name that is too long
+    except OSError as error:  # no permission, or too long a name
         where = error.filename or "collection"
         raise InputError(
             error.strerror or str(error), where=where, fix="Give a path that can be read."
@@ -117,13 +117,13 @@ def load(
 
 
 def _find_source(name: str) -> Source:
-    """Choose the format for a name; nothing but names and files' digests is looked at."""
+    """Choose the format for a name; only file names and digests are read."""
     if name.startswith("ir_datasets:"):
-        # imports hundreds of modules: only where asked for
+        # imports hundreds of modules: only if needed
         from dr_lib.collections import published
 
         return published.source(name.removeprefix("ir_datasets:"))
-    # an empty name is a shell's variable that is not set, not this folder
+    # an empty name is an unset shell variable, not the current folder
     place = find_data(name) if name.strip() else None
     if place is None and name == "primer":
         return beir.folder_source(primer())
@@ -172,13 +172,13 @@ def _find_source(name: str) -> Source:
 
 
 def _check_links(folder: Path) -> None:
-    """Raise `InputError` where a file that could be read is a link that leads out of the folder:
-    whoever made the folder could show files from elsewhere.
+    """Raise `InputError` if a readable file is a link that leads out of the folder: the folder's
+    author could expose files from elsewhere.
     """
     inside = folder.resolve()
     for path in visible_files(folder):
         if path.is_symlink() and path.name.lower().endswith(plain.TEXTS + plain.LINES):
-            target = Path(os.path.realpath(path))  # a circle of links ends
+            target = Path(os.path.realpath(path))  # realpath terminates for circular links
             if target.is_file() and not target.is_relative_to(inside):
                 problem = f"is a link that leads out of {folder.name}"
                 fix = "Copy the file here, or give it by its own name."

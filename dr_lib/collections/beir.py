@@ -1,8 +1,8 @@
 """Folders in BEIR layout, plain or gzipped, read and written: corpus.jsonl, queries.jsonl,
 qrels/<split>.tsv.
 
-Thakur et al., "BEIR" (2021), plus two fields of ours: `doc` and `position` say where in which
-document a passage stands, and a query may carry `answers`. Page of the book: practice/own-corpus.
+Thakur et al., "BEIR" (2021), plus fields of ours: `doc` and `position` give a passage's document
+and its place there, and a query may have `answers`. Page of the book: practice/own-corpus.
 """
 
 import csv
@@ -27,7 +27,7 @@ SEEN_EVERY = 2**20  # bytes of text between two looks at how much of a file has 
 LONGEST_LINE = 2**25  # bytes: a small gzip file may unpack to one line that no memory holds
 HEADER = "query-id\tcorpus-id\tscore"
 GENERATED = "Generated questions"
-"""Subject of the line in a README that says who wrote the queries, where it was a model."""
+"""Subject of the README line that names the model which wrote the queries, if one did."""
 JSON_TYPES = {
     str: "text",
     int: "a whole number",
@@ -40,9 +40,9 @@ JUDGEMENT = re.compile(r"([^\t]+)\t([^\t]+)\t *([+-]?[0-9]{1,18}) *")
 IDS = "id", "docid", "doc_id", "pid", "qid"
 TEXTS = "contents", "content", "page_content", "passage", "body"
 QUESTIONS = "query", "question"
-"""What other dumps call BEIR's fields `_id` and `text`: of passages, and of queries."""
+"""Names that other dumps use for BEIR's fields `_id` and `text`, of passages and of queries."""
 FIELDS = {*Passage._fields, "_id", *IDS, *TEXTS}
-"""What is read of a passage."""
+"""The fields of a passage that are read."""
 CONVERTERS = {
     ".pdf": "pdftotext FILE.pdf",
     **{
@@ -50,13 +50,13 @@ CONVERTERS = {
         for kind in (".docx", ".odt", ".epub", ".rtf", ".tex", ".ipynb")
     },
 }
-"""What makes a text of a kind of file that is not read."""
+"""Commands that convert unsupported kinds of files to text."""
 INT64 = range(-(2**63), 2**63)
 Record = dict[str, Any]
 
 
 def folder_source(folder: Path) -> Source:
-    """Describe a folder in BEIR layout; nothing but the file digests is read yet.
+    """Describe a folder in BEIR layout; only the file digests are read yet.
 
     Args:
         folder: holds corpus.jsonl[.gz], queries.jsonl[.gz] and qrels/<split>.tsv[.gz]. Without
@@ -106,7 +106,7 @@ def folder_source(folder: Path) -> Source:
 
 
 def _find(folder: Path, name: str) -> Path | None:
-    """A file by its name, plain or packed."""
+    """A file by its name, plain or gzipped."""
     both = [path for path in (folder / name, folder / f"{name}.gz") if path.is_file()]
     if len(both) == 2:
         raise InputError(
@@ -134,7 +134,7 @@ def _splits(folder: Path) -> dict[str, Path]:
 
 
 def _what_it_is(folder: Path) -> str:
-    """Say what a folder without a corpus seems to be, and what was seen in it."""
+    """Say what a folder without a corpus seems to be, and what it contains."""
     if _find(folder, "queries.jsonl"):
         return (
             "It holds queries only: join them with the passages they are asked of, as corpus.jsonl."
@@ -167,7 +167,7 @@ def _what_it_is(folder: Path) -> str:
 
 
 def ways_to_texts(kinds: Iterable[str]) -> str:
-    """The commands that make texts of files with these endings; "" where none is known.
+    """The commands that convert files with these endings to text; "" if none is known.
 
     Example:
         >>> ways_to_texts([".png", ".pdf", ".pdf"])
@@ -183,15 +183,15 @@ def files_digest(files: Iterable[Path]) -> str:
 
 
 def licence_of(folder: Path) -> str:
-    """The licence line of the folder's README, or a word that it is unknown."""
+    """The licence line of the folder's README, or a statement that it is unknown."""
     return (
         said_of(folder, "Licence") or "unknown: the folder's README.md has no line with 'Licence:'"
     )
 
 
 def said_of(folder: Path, subject: str) -> str | None:
-    """What follows `<subject>:` in the folder's README, to the end of that line; None where nothing
-    does.
+    """The rest of the line behind `<subject>:` in the folder's README; None if there is no such
+    line.
     """
     readme = folder / "README.md"
     text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
@@ -209,8 +209,8 @@ def said_of(folder: Path, subject: str) -> str | None:
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Lines of a text file, plain or .gz, with their places, whatever ends them: LF, CR LF or CR
-    alone; broken compression or encoding ends in `InputError`.
+    """Lines of a text file, plain or .gz, with their places, for all line ends (LF, CR LF, CR);
+    broken compression or encoding raises `InputError`.
     """
     where, encoding, unseen, number = f"{path} line 1", "utf-8-sig", 0, 0
     try:
@@ -252,7 +252,7 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _bar(path: Path) -> tqdm:
-    """A bar of what is read of a file, of its bytes on the disk, where it is large."""
+    """A progress bar of the bytes read of a large file, as stored on disk."""
     size = path.stat().st_size
     options = {"unit": "B", "unit_scale": True, "delay": 3, "leave": False}
     return tqdm(desc=path.name, total=size, disable=size < 4 * SEEN_EVERY, **options)
@@ -270,28 +270,28 @@ STARTS = {
     b"%PDF-": ("a PDF", "Make a text of it: pdftotext FILE NEW.txt."),
     GZIP: ("packed by gzip", "Add .gz to its name."),
 }
-"""First bytes of files that are not text, whatever their names say."""
+"""First bytes of files that are not text, whatever their names."""
 
 
 def check_start(content: bytes, where: object) -> None:
-    """Raise `InputError` where a file begins as one of `STARTS`."""
+    """Raise `InputError` if a file begins like one of `STARTS`."""
     for start, (kind, fix) in STARTS.items():
         if content.startswith(start):
             raise InputError(f"the file is {kind}, not UTF-8 text", where=where, fix=fix)
 
 
 ISO_2022 = b"\x1b$"
-"""What begins a run of Japanese, Korean or Chinese in ISO-2022."""
+"""The bytes before a run of Japanese, Korean or Chinese in ISO-2022."""
 UTF_7 = re.compile(rb"\+[A-Za-z0-9+/]{3,}")
 REGIONS = re.compile(r"[\x80-\u07ff]{2,}|[\u3000-\u9fff\uff01-\uff65]{12,}")
-"""What may be a run of other letters in UTF-7, and such letters: of alphabets, or of East Asia,
-which many a word behind a plus would give by chance.
+"""Possible runs of non-ASCII letters in UTF-7, and such letters: of alphabets, or (only long runs,
+since many words behind a plus give some by chance) of East Asia.
 """
 
 
 def check_bytes(content: bytes, where: object) -> None:
-    """Raise `InputError` where bytes may pass for UTF-8 and are another encoding: zeros as in
-    UTF-16 without a mark, or the letters of ASCII as ISO-2022 and UTF-7 use them.
+    """Raise `InputError` if bytes are valid UTF-8 but in another encoding: zeros as in UTF-16
+    without a byte order mark, or ASCII letters as used by ISO-2022 and UTF-7.
     """
     code = problem = ""
     if b"\0" in content:
@@ -315,8 +315,8 @@ def check_bytes(content: bytes, where: object) -> None:
 def read_records(
     path: Path, parse: Callable[[Record, str], Any] = lambda record, where: record
 ) -> Iterator[tuple[str, Any]]:
-    """Places in a JSON Lines file, as errors name them, with what `parse` makes of the object
-    there.
+    """Places in a JSON Lines file, as for error messages, each with what `parse` makes of its
+    object.
     """
     for where, line in read_lines(path):
         if line.strip():
@@ -324,8 +324,8 @@ def read_records(
 
 
 def record_of(raw: Any, where: str) -> Record:
-    """A line as a JSON object, or what was parsed before if it is one; `InputError` names the place
-    where it is none.
+    """A line parsed as a JSON object, or an object parsed before; `InputError` names the place if
+    it is not an object.
     """
     try:
         record = json.loads(raw) if isinstance(raw, str) else raw
@@ -345,14 +345,14 @@ def record_of(raw: Any, where: str) -> Record:
 def read_table(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Places and rows of a table, plain or .gz, by the names in its first line.
 
-    Cells are separated by what separates the names: a comma, a semicolon (as spreadsheets write
-    where numbers have a comma) or a tab; or by what a line before them says, as in `sep=;`. A cell
-    in quotes may hold line ends; where tabs separate, quotes may be signs like others, as in MS
-    MARCO's tables (`_unquoted`).
+    The separator of the cells is that of the names: a comma, a semicolon (as spreadsheets write
+    where numbers have a comma) or a tab; or what a first line such as `sep=;` says. A quoted cell
+    may contain line ends; with tabs, quotes may be ordinary characters, as in MS MARCO's tables
+    (`_unquoted`).
 
     Raises:
-        InputError: a row with other than a cell for each name, a quote that is not closed where
-            the cell ends, or one that takes in lines which read as rows themselves.
+        InputError: a row without exactly one cell for each name, a quote that is not closed at the
+            end of its cell, or one that encloses lines which look like rows.
     """
     csv.field_size_limit(2**31 - 1)  # a passage may be longer than the library expects of a cell
     head = next((line for _, line in read_lines(path) if line), "")
@@ -394,13 +394,13 @@ def read_table(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 QUOTED = re.compile(r'(?:"(?:[^"]|"")*"|[^"]*)')
-"""A cell as a table with quoting has it."""
+"""A cell of a table with quoting."""
 NUMBER = re.compile(r"\d+")
 
 
 def _unquoted(path: Path) -> bool:
-    """Whether quotes in a table of tabs are signs like others: every line is a row, and some cell
-    has a quote where no quoting puts one.
+    """Whether quotes in a tab-separated table are ordinary characters: every line is a row, and
+    some cell has a quote where quoting allows none.
     """
     widths, signs = set(), False
     for _, line in read_lines(path):
@@ -411,8 +411,8 @@ def _unquoted(path: Path) -> bool:
 
 
 def _row_inside(row: list[str], delimiter: str) -> str:
-    """A line of a quoted cell that is a row of its own, such as `8,Salt.` in row 7: there, all
-    lines read as such rows.
+    """A line inside a quoted cell that looks like a row of its own, such as `8,Salt.` in row 7, if
+    all its lines do; else "".
     """
     lines = [*filter(None, delimiter.join(row).split("\n"))]
     cells = [line.split(delimiter) for line in lines]
@@ -422,7 +422,7 @@ def _row_inside(row: list[str], delimiter: str) -> str:
 
 
 def field_of(record: Record, name: str, kind: type, where: str, default: Any = None) -> Any:
-    """A field of a JSON object, checked for its type; without a default it must be there.
+    """A field of a JSON object, with its type checked; required if there is no default.
 
     Raises:
         InputError: names the place and the field.
@@ -447,8 +447,8 @@ def field_of(record: Record, name: str, kind: type, where: str, default: Any = N
 
 
 def usual(record: Record, texts: Sequence[str] = TEXTS) -> Record:
-    """A record with the fields of BEIR, where it has those of another common dump: `id`, one of
-    `texts`, ids that are numbers.
+    """A record with BEIR's field names and text ids, if it has those of other common dumps: `id`,
+    one of `texts`, numbers as ids.
     """
     for name, others in {"_id": IDS, "text": texts}.items():
         if name not in record and (
@@ -459,20 +459,20 @@ def usual(record: Record, texts: Sequence[str] = TEXTS) -> Record:
 
 
 def passage_of(record: Record, where: str, name: str | None = None) -> Passage:
-    """A line of a corpus.jsonl as a passage, called `name` where it has no id; `InputError` names
-    the field that is wrong.
+    """A line of a corpus.jsonl as a passage, with the id `name` if it has none; `InputError` names
+    the wrong field.
     """
     record = usual(record)
     id_ = field_of(record, "_id", str, where, name)
     title, doc = field_of(record, "title", str, where, ""), field_of(record, "doc", str, where, "")
-    # a title alone is a passage; where no field is called text, an unknown one may hold it
+    # a title alone is a passage, unless an unknown field may hold the text
     alone = title.strip() and ("text" in record or {*record} <= FIELDS)
     text = field_of(record, "text", str, where, "" if alone else None)
     return Passage(id_, title, text, doc, field_of(record, "position", int, where, 0))
 
 
 def query_text(record: Record, where: str) -> str:
-    """The text of a line of a queries.jsonl; `InputError` where it is missing or not a text."""
+    """The text of a line of a queries.jsonl; `InputError` if it is missing or not a text."""
     return field_of(usual(record, QUESTIONS + TEXTS), "text", str, where)
 
 

@@ -1,7 +1,7 @@
-"""A collection: passages, queries and judgements, memory-mapped; smaller ones drawn from it; and
+"""A collection: passages, queries and judgements, memory-mapped; samples of it; and the mapping
 from ids to rows.
 
-Vectors, rankings and negatives refer to rows (0, 1, 2, ...), judgements and run files to ids. Page
+Vectors, rankings and negatives use rows (0, 1, 2, ...), judgements and run files use ids. Page
 of the book: ideas/evaluation.
 """
 
@@ -54,7 +54,7 @@ IRREGULAR = {
 """Counts of a collection's `info` that a reader should see."""
 AS_PUBLISHED = "as_published"  # in `info`: training queries that are tested too stay
 OWN_PASSAGE = "own_passage"  # in `info`: whether a query that is a passage may find itself
-COMPARED = 1000  # queries whose text is compared with the passage of their id, before all are
+COMPARED = 1000  # queries to compare with the passage of their id, before comparing all
 
 
 class Collection:
@@ -157,15 +157,15 @@ class Collection:
 
     @property
     def irregular(self) -> dict[str, int]:
-        """What was left out or stands out, in words, with its number; of a sample, in the whole."""
+        """What was left out or is unusual, in words, with its count; for a sample, of the whole
+        collection.
+        """
         counts = {"tested_too": len(self.tested_too)} | self.info.get("counts", {})
         return {words: counts[name] for name, words in IRREGULAR.items() if counts.get(name)}
 
     @property
     def licence(self) -> str:
-        """What the source says of its licence, on one line; of each part where there are
-        several.
-        """
+        """The source's licence statement, on one line; for each part if there are several."""
         licence = self.info.get("licence", "unknown")
         parts = (
             [f"{part}: {terms}" for part, terms in licence.items()]
@@ -184,16 +184,13 @@ class Collection:
 
     @cached_property
     def passages_digest(self) -> str:
-        """SHA-256 (hex) over the passages alone, in their order: equal passages, equal digest,
-        whatever is asked about them.
-        """
+        """SHA-256 (hex) over the passages alone, in order, independent of the queries."""
         return rows_digest(self.passages)
 
     def only(self, *splits: str) -> "Collection":
-        """The same passages with the queries and judgements of some splits; without any, passages
-        alone.
+        """The same passages with the queries and judgements of some splits only, or of none.
 
-        A stage that is given it counts by what it can read: a change elsewhere changes no key.
+        A stage's key then depends only on what it can read.
         """
         if splits not in self._parts:
             asked = [self.queries(split) for split in splits]  # refuses an unknown split
@@ -261,9 +258,8 @@ class Collection:
 
     @cached_property
     def tested_too(self) -> set[str]:
-        """Queries of train that are asked in another split too, by their id or by their text
-        without regard to case and spaces; of splits that are read when they are used, those that
-        were.
+        """Training queries that also occur in another split, by id or by text, ignoring case and
+        spaces; of lazily read splits, those read so far.
         """
         read = [split for split, judged in self._judgements.items() if judged is not None]
         others = [self.queries(split) for split in read if not split.startswith("train")]
@@ -280,8 +276,8 @@ class Collection:
 
     def without_tested(self) -> "Collection":
         """The same collection without the queries of `tested_too` in train, counted in `info`:
-        who trains on them has seen the answers of the test. The test stays whole. Collections of
-        the book's records (`AS_PUBLISHED`) and samples of them stay as they were measured.
+        training on them would leak test answers. Other splits are unchanged, and so are the
+        collections of the book's records (`AS_PUBLISHED`) and samples of them.
 
         Raises:
             InputError: train holds no other queries.
@@ -317,10 +313,10 @@ class Collection:
 
     @cached_property
     def same_text(self) -> np.ndarray | None:
-        """For each passage the row of the first one that it is a copy of (`copy_key`), `[passages]`
-        int64; None where no passage repeats another.
+        """For each passage the row of its first copy (`copy_key`), `[passages]` int64; None if no
+        passage repeats another.
 
-        Training takes passages of equal text for one: a copy of a positive is not a negative.
+        Training treats copies as one passage: a copy of a positive is not a negative.
         """
         if self.info.get("counts", {}).get("duplicate_texts") == 0:
             return None
@@ -337,10 +333,11 @@ class Collection:
         return first
 
     def positives(self, split: str) -> list[np.ndarray]:
-        """What training takes for relevant to each query of a split, in the order of `queries`.
+        """The passages that training treats as relevant to each query of a split, in the order of
+        `queries`.
 
-        The rows of `relevant_rows`, then those of other queries with the same text; of passages
-        with the same text, the first (`same_text`).
+        The rows of `relevant_rows`, then those of other queries with the same text; copies are
+        replaced by the first (`same_text`).
         """
         relevant, texts = self.relevant_rows(split), self.queries(split)["text"][:]
         numbers, distinct = pd.factorize(np.array([text.strip() for text in texts], object))
@@ -356,8 +353,8 @@ class Collection:
         return [pd.unique(self.same_text[rows]) for rows in relevant]
 
     def with_own_passage(self, rule: Literal["drop", "keep"] | None) -> "Collection":
-        """The same collection, in whose rankings a query never or always finds itself; None changes
-        nothing. See `own_rows`.
+        """The same collection, in whose rankings a passage that is the query itself is dropped or
+        kept; None changes nothing. See `own_rows`.
         """
         if rule is None or rule == self.info.get(OWN_PASSAGE):
             return self
@@ -368,9 +365,8 @@ class Collection:
         return changed
 
     def own_rows(self, split: str) -> np.ndarray | None:
-        """The passage that is the query itself, which no ranking and no list of negatives of that
-        query may hold, `[queries of the split]` int64, -1 for none; None where no query is a
-        passage.
+        """The passage that is the query itself, excluded from its rankings and negatives, `[queries
+        of the split]` int64, -1 for none; None if no query is a passage.
 
         It is the passage with the query's id: in ArguAna and Quora, or by the rule "drop"
         (`with_own_passage`), whatever its text, as BEIR has it; elsewhere where its text is the
@@ -383,7 +379,7 @@ class Collection:
                 rows = rows_of(queries["id"][:], self.passages["id"])
             if rule is None:
                 known = np.flatnonzero(rows >= 0)
-                # numbered passages have the ids of numbered queries: a few tell whether they differ
+                # numeric ids may coincide by chance: a sample shows whether texts differ
                 for part in (known[:COMPARED], known):
                     equal = [self._is_itself(queries[int(q)], rows[q]) for q in part]
                     rows[part[~np.array(equal, bool)]] = -1
@@ -394,9 +390,7 @@ class Collection:
         return self._own_rows[split]
 
     def own_texts(self, split: str) -> np.ndarray | None:
-        """`own_rows` as training takes them: of passages with the same text, the first
-        (`same_text`).
-        """
+        """`own_rows` for training: copies are replaced by the first (`same_text`)."""
         rows, same = self.own_rows(split), self.same_text
         if rows is None or same is None:
             return rows
@@ -427,13 +421,13 @@ class Collection:
         test_queries: int | None = None,
         seed: int = 0,
     ) -> "Collection":
-        """A smaller collection, the same for the same arguments.
+        """A smaller collection, a function of the arguments.
 
         Queries are drawn per split, all their positives are kept, and other passages (whole
-        documents at a time) fill up to `passages`; passages and queries keep their order. Draws are
-        nested: more contains less. Where the positives are more than `passages`, queries are left
-        out, and counted in `info`. Splits with other names than these three keep the queries whose
-        positives are all in the sample.
+        documents at a time) are added up to `passages`; passages and queries keep their order.
+        Draws are nested: larger samples contain smaller ones. If there are more positives than
+        `passages`, queries are left out and counted in `info`. Splits with other names than these
+        three keep the queries whose positives are all in the sample.
 
         Args:
             passages: number of passages; None for all.
@@ -508,13 +502,13 @@ class Collection:
         if size is None:
             return grades
         able = [query for query, judged in grades.items() if max(judged.values()) > 0]
-        # The first `size` of one permutation: a larger draw contains the smaller.
+        # A prefix of a permutation: larger draws contain smaller ones.
         order = np.random.default_rng([seed, *split.encode()]).permutation(len(able))
         return {able[row]: grades[able[row]] for row in np.sort(order[:size])}
 
     def _fitting(self, drawn: dict[str, Grades], size: int | None, seed: int) -> dict[str, Grades]:
-        """Those of the drawn queries whose positives fit: taken from each split in turn, in random
-        order, while there is room.
+        """The drawn queries whose positives fit: taken from each split in turn, in random order,
+        while there is room.
         """
         if size is None or len(set().union(*map(_positives, drawn.values()))) <= size:
             return drawn
@@ -553,7 +547,7 @@ class Collection:
         docs = _column(self.passages, "doc").combine_chunks().dictionary_encode()
         groups = docs.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         alone = np.flatnonzero(pc.equal(_column(self.passages, "doc"), "").to_numpy())
-        # one without a document stands alone
+        # a passage without a document is its own
         groups[alone] = len(docs.dictionary) + np.arange(len(alone))
         ranks = np.random.default_rng([seed, 1]).permutation(len(docs.dictionary) + len(alone))[
             groups
@@ -603,8 +597,8 @@ def file_title(name: str) -> str:
 
 
 def copy_key(title: str, text: str, doc: str) -> tuple[str, str]:
-    """What a passage shares with its copies and with no other passage: title and text, or the text
-    alone where the title is only the name of its file.
+    """The identity of a passage's content: title and text, or the text alone if the title is only
+    the name of its file.
 
     Example:
         >>> copy_key("tides (1)", "Salt.", "tides (1).txt"), copy_key("Tides", "Salt.", "tides.md")
@@ -635,14 +629,14 @@ def repeats(
     values = table.select(suspects).select_columns([*columns])[:]
     keys = map(key, *map(values.get, columns))
     first: dict[Hashable, int] = {}
-    # only here may strings be equal
+    # strings are compared only for equal hashes
     for row, shared in zip(suspects.tolist(), keys, strict=True):
         if first.setdefault(shared, row) != row:
             yield row, first[shared]
 
 
 def folded(text: str) -> str:
-    """A text without regard to case and spaces, as questions are compared."""
+    """A text normalised for comparing questions: case and spaces are ignored."""
     return " ".join(text.split()).casefold()
 
 
@@ -670,7 +664,7 @@ def _table(grades: Grades) -> datasets.Dataset:
 def rows_of(ids: Sequence[str], passage_ids: Sequence[str]) -> np.ndarray:
     """The row of each id in the collection.
 
-    Only the ids asked for are held in a table; the collection's own ids are streamed past it once.
+    Only the requested ids are in a hash table; the collection's ids are streamed once.
 
     Args:
         ids: ids to look up, any order, may repeat.
@@ -725,8 +719,8 @@ def judged_rows(
         minimum: lowest grade that counts.
 
     Returns:
-        One int64 array of distinct rows per query, in the order of the judgements; passages that
-        the collection lacks are left out.
+        One int64 array of distinct rows per query, in the order of the judgements; unknown passages
+        are left out.
 
     Example:
         >>> [

@@ -2,9 +2,9 @@
 passages.
 
 The checks are those of every collection. There are no queries and no judgements: such a collection
-is text for pre-training, until questions are written for it (`dr-lib try`). About 100
-words per passage, as in DPR's Wikipedia (Karpukhin et al. 2020, section 4.1), but no sentence is
-torn apart unless it is longer than a passage. Page of the book: practice/own-corpus.
+is text for pre-training, until questions are generated for it (`dr-lib try`). About 100 words per
+passage, as in DPR's Wikipedia (Karpukhin et al. 2020, section 4.1), but no sentence is split unless
+it is longer than a passage. Page of the book: practice/own-corpus.
 """
 
 import codecs
@@ -63,8 +63,8 @@ HEADING = re.compile(
     rf" *)?(?P<above>\S.*)\n(?P<under>{SIGNS})(?P=under){{2,}}$",
     re.MULTILINE,
 )
-"""A heading of Markdown or reStructuredText: behind signs, above a line of them, or between two
-such lines.
+"""A heading of Markdown or reStructuredText: behind `#` signs, above a line of signs, or between
+two such lines.
 """
 ASCIIDOC = re.compile(
     r"^(?P<fence>```|-{4,}|\.{4,})\n[\s\S]*?^(?P=fence)$"  # a listing
@@ -72,8 +72,8 @@ ASCIIDOC = re.compile(
     r"|(?:\A|(?<=\n\n))(?P<over>(?!))?(?P<above>\S.*)\n(?P<under>[=~^-])(?P=under){2,}$",
     re.MULTILINE,
 )
-"""A heading of AsciiDoc, which plain texts of documentation have too: behind equals signs, or above
-a line.
+"""A heading of AsciiDoc, also common in plain-text documentation: behind equals signs, or above a
+line of signs.
 """
 LISTING = re.compile(r"^(-{4,}|\.{4,})\n([\s\S]*?)\n\1$", re.MULTILINE)
 FRONT = re.compile(
@@ -81,13 +81,13 @@ FRONT = re.compile(
     r"|\+\+\+\n(?:.*\n)*?\+\+\+)$",
     re.MULTILINE,
 )
-"""The fields before a text of Markdown, in YAML or TOML; prose between two rules is none."""
+"""The front matter of a Markdown text, in YAML or TOML; not prose between two rules."""
 TITLE = re.compile(
     r"^title[ \t]*[:=][ \t]*(?:[>|][+-]?\s+)?(?P<quote>[\"']?)(?P<title>\S.*?)(?P=quote)$",
     re.MULTILINE | re.IGNORECASE,
 )
 PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml.*?\?>\s*)?<(?:!doctype\s+html|html)\b", re.I)
-"""How a page of HTML begins, though its name ends in `.txt`."""
+"""The beginning of an HTML page, even if its name ends in `.txt`."""
 CHARSET = re.compile(
     rb"<(?:meta\b[^<>]*?\bcharset|\?xml\b[^<>]*?\bencoding)\s*=\s*[\"']?\s*([\w.:-]+)", re.I
 )
@@ -98,21 +98,23 @@ BROWSERS = {
     "shift_jis": "cp932",
     "euc_kr": "cp949",
 }
-"""What names the encoding of a page, near its beginning, and what browsers read for some names."""
+"""The declaration of a page's encoding near its beginning, and the encodings that browsers use for
+some names.
+"""
 MAIL = re.compile(r"(?:Return-Path|Received|Delivered-To|From|To|Subject|Date|MIME-Version):", re.I)
 CODED = re.compile(r"^Content-Transfer-Encoding:\s*(?:base64|quoted-printable)\b", re.I | re.M)
-"""The first line of an e-mail, and one that says that what follows is not readable text."""
+"""The first line of an e-mail, and a line that says that its text is encoded."""
 FENCE, ROW = re.compile(r"\s*(```|~~~)"), re.compile(r"\s*[|+]")
-# of the way that files become passages: another one makes other passages of the same files
+# versions of how files are cut: raise them when the same files would give other passages
 CUT, CUT_OF_HTML = 10, 6
 PART = 2**23
-"""Characters of a text from which on it is read in parts: while it is cut into passages, each takes
-some twenty bytes of memory.
+"""Longer texts (in characters) are read in parts: cutting takes some twenty bytes of memory per
+character.
 """
 EDGE = 3
-"""Lines of a page, or paragraphs of a text, at either end that may be a header or a footer."""
+"""How many lines of a page, or paragraphs of a text, at either end may be a header or footer."""
 FEWEST_TEXTS = 5
-"""Different texts, before what most of them begin or end with is taken for no text of theirs."""
+"""Fewest different texts for which a common beginning or end counts as boilerplate."""
 LAYOUT = ("corpus.jsonl", "corpus.jsonl.gz", "queries.jsonl", "queries.jsonl.gz", "qrels")
 SOFT = "\u00ad"
 BREAKS = "-", "\u2010", SOFT
@@ -121,24 +123,24 @@ WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 FIRST = re.compile(rf"(?<![\w-])-*(?P<word>\w[\w-]*(?<=\w))(?P<sign>{SIGN})$")
 SECOND = re.compile(r"[ \t]*(?P<word>\w(?:[\w-]*\w)?)\S*")
 BROKEN = re.compile(rf"(?<![\w-])[\w-]+{SIGN}\n\s*[\w-]+")
-"""A word, the halves of a broken one, and both; looked for from the beginning of a word
-alone, since a word may be a whole genome.
+"""A word, the halves of a broken one, and both; searched only from the beginning of a word, since a
+word may be a whole genome.
 """
 SUSPENDED = {"and", "or", "nor", "to", "und", "oder", "et", "ou", "y", "o"}
-"""What follows the hyphen of a first part whose second one comes later: pre- and post-training."""
+"""Words behind a suspended hyphen: pre- and post-training."""
 COMPOUND = re.compile(
     r"(?:well|self|half|high|low|long|short|large|small|cross|real|full|non)-"
     r"(?!i[nsz]|ly|less|ness|e[nrsd]|ity|age)\w{4}"
 )
-"""First parts of compounds, before anything but an ending."""
+"""Compounds by their first parts, if what follows is not a mere ending."""
 EDGES = re.compile(r"^#$|[^\W\d_]")
-"""Of lines at the edge of pages, those that may be furniture: a number alone, or some word."""
+"""Lines at the edge of pages that may be a header or footer: a number alone, or with some word."""
 GOES_ON = re.compile(r"[^\W_][,;-]?$")
 INVISIBLE = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff\ue000-\uf8ff]"
 )
-"""Controls, of the direction of writing too, marks of no width, halves of surrogate pairs and signs
-of private use.
+"""Control characters (also of writing direction), zero-width characters, half surrogates and
+private-use characters.
 """
 
 
@@ -147,8 +149,8 @@ def lines_source(path: Path) -> Source:
 
     Args:
         path: a line is an object with `text`, and as in a corpus.jsonl `title`, `doc` and
-            `position`; without `_id` it is called "line-" and its number. The first line of a .csv
-            or .tsv names its columns likewise.
+            `position`; without `_id`, its id is "line-" and its number. The first line of a .csv
+            or .tsv names its columns in the same way.
     """
     name, _, kind = path.name.removesuffix(".gz").rpartition(".")
 
@@ -182,10 +184,10 @@ def _cells(
 
 
 def text_files(place: Path) -> list[Path]:
-    """The text files of a folder and of those in it, by name.
+    """The text files of a folder and its subfolders, by name.
 
-    What begins with a dot is left out, as is a README that states the licence or describes the one
-    file of passages.
+    Hidden files are left out, as is a README that states the licence or describes the only file of
+    passages.
 
     Raises:
         InputError: texts beside a file of JSON Lines: which of the two is meant?
@@ -210,7 +212,7 @@ def text_files(place: Path) -> list[Path]:
             where=place,
             fix=f"Give one of them, such as {place.name}/{inside[0]}.",
         )
-    # the same text in two formats is read once
+    # a text in two formats is read once
     beside = {path.with_suffix("") for path in files if kind_of(path) not in HTML}
     files = [
         path for path in files if kind_of(path) not in HTML or path.with_suffix("") not in beside
@@ -235,7 +237,7 @@ def text_files(place: Path) -> list[Path]:
 
 
 def linked_again(files: Collection[Path]) -> set[Path]:
-    """Links among files that lead to another one of them, or where an earlier link leads."""
+    """Links among files that lead to another of the files, or to the target of an earlier link."""
     links = [path for path in files if path.is_symlink()]
     targets = {path.resolve() for path in {*files} - {*links}} if links else set()
     again = set()
@@ -246,7 +248,7 @@ def linked_again(files: Collection[Path]) -> set[Path]:
 
 
 def line_files(folder: Path) -> list[Path]:
-    """The files of a folder that may hold a passage a line, but for hidden ones."""
+    """The visible files of a folder that may hold a passage per line."""
     return [
         path
         for path in sorted(folder.iterdir())
@@ -255,17 +257,17 @@ def line_files(folder: Path) -> list[Path]:
 
 
 def texts_source(place: Path, files: Iterable[Path] | None = None) -> Source:
-    """Describe text files, each a document that is cut into passages.
+    """Describe text files; each is a document that will be cut into passages.
 
     Args:
         place: a folder with files of `KINDS` in UTF-8, plain or gzipped, also in folders below, or
-            one such file. `doc` is the file's name as seen from the folder, the id of a passage
-            that name and the passage's number, its title the headings above it, else the file's
-            name without its ending. Files without text are left out and counted in `info`.
-        files: its `text_files`, where they are known.
+            one such file. `doc` is the file's path relative to the folder; a passage's id is that
+            path and its number, its title the headings above it, else the file's name without its
+            ending. Files without text are left out and counted in `info`.
+        files: its `text_files`, if they are known already.
 
     Raises:
-        InputError: a file that is not UTF-8, or whose name is not or holds a line end.
+        InputError: a file that is not UTF-8, or whose name is not UTF-8 or contains a line end.
     """
     folder = place.parent if place.is_file() else place
     files = text_files(place) if files is None else files
@@ -278,7 +280,7 @@ def texts_source(place: Path, files: Iterable[Path] | None = None) -> Source:
 
     @cache
     def look() -> dict[str, list[str]]:
-        """What is known of all texts together, for which each is read."""
+        """Facts about all texts together, for which each is read."""
         holding, boilerplate = _read(place.name, paths)
         if not holding:
             problem = f"{len(paths)} file{'s' * (len(paths) > 1)} without any text"
@@ -304,7 +306,7 @@ def texts_source(place: Path, files: Iterable[Path] | None = None) -> Source:
 def _counts(
     place: Path, paths: Mapping[str, Path], seen: Mapping[str, list[str]]
 ) -> dict[str, Any]:
-    """What is said of texts that were read, from what was seen in them and what is there now."""
+    """The entries of `info` about texts read, from the result of `look` and the present files."""
     empty = {name: paths[name] for name in seen["empty"]}
     files = [path for name, path in paths.items() if name not in empty]
     counts: dict[str, Any] = {"files": len(files), "empty_files_left_out": len(empty)}
@@ -319,8 +321,9 @@ def _counts(
 
 
 def _read(called: str, files: Mapping[str, Path]) -> tuple[dict[str, Path], list[str]]:
-    """The files that hold text, and what most of them begin or end with; all that cannot be read
-    are named in one error. Of a text in several parts the first one that holds text is looked at.
+    """The files that contain text, and paragraphs with which most of them begin or end; all
+    unreadable files are named in one error. Of a text in several parts, only the first part with
+    text is used.
     """
     holding, errors, edges = {}, [], []
     for name, path in _counting(called, files):
@@ -349,20 +352,20 @@ def _read(called: str, files: Mapping[str, Path]) -> tuple[dict[str, Path], list
     same = boilerplate_of(
         [block for block in first + last if "\n" not in block] for first, last in edges
     )
-    # a paragraph behind others, such as a greeting below the head of every mail, stays
+    # a paragraph inside the edges, such as a greeting below the header of every mail, stays
     ends = chain.from_iterable(edges)
     gone = {block for end in ends for block in takewhile(same.__contains__, end)}
     return holding, [block for block in same if block in gone]
 
 
 def _counting(called: str, files: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
-    """The files with a bar that counts them, where that takes seconds."""
+    """The files, with a progress bar if that takes seconds."""
     bar = {"unit": "", "delay": 3, "leave": False, "disable": len(files) < 2}
     yield from tqdm(files.items(), f"{called}: files", **bar)
 
 
 def kind_of(path: Path) -> str:
-    """The ending that says how a text is written, the inner one where a text has two.
+    """The ending that gives a text's format, the inner one if there are two.
 
     Example:
         >>> [kind_of(Path(name)) for name in ("a.txt", "a.rst.txt", "A.MD.gz", "v1.2.txt")]
@@ -374,8 +377,8 @@ def kind_of(path: Path) -> str:
 
 
 def sections_of(path: Path) -> Iterator[list[tuple[str, str]]]:
-    """The sections of a text file without signs that nobody sees, each with the headings above it;
-    where there are none, with the file's name. A long text comes in several lists.
+    """The sections of a text file without invisible characters, each with the headings above it, or
+    the file's name if there are none. A long text comes in several lists.
     """
     kind = kind_of(path)
     if kind in HTML or (kind == ".txt" and _begins_as_page(path)):
@@ -388,7 +391,7 @@ def sections_of(path: Path) -> Iterator[list[tuple[str, str]]]:
             if title and not f"{above}: ".startswith(f"{title}: "):
                 above = f"{title}: {above}" if above else title
             above = INVISIBLE.sub(" ", above).strip(" ") or file_title(path.name)
-            # all of `INVISIBLE` is not printable, and most lines are
+            # nothing in `INVISIBLE` is printable, and most lines are entirely
             lines = (
                 line if line.isprintable() else INVISIBLE.sub(" ", line)
                 for line in text.splitlines()
@@ -398,7 +401,7 @@ def sections_of(path: Path) -> Iterator[list[tuple[str, str]]]:
 
 
 def _text_sections(path: Path, kind: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """The sections of each part of a text, with the title that stands before the first one."""
+    """The sections of each part of a text, with the title from its front matter."""
     title, begun = "", Headings({}, [])
     for number, text in enumerate(_parts(path)):
         if not number and MAIL.match(text) and CODED.search(text):
@@ -411,8 +414,8 @@ def _text_sections(path: Path, kind: str) -> Iterator[tuple[str, list[tuple[str,
 
 
 def _parts(path: Path) -> Iterator[str]:
-    """A text in parts of about `PART` characters, most texts in one. A part ends with a blank line
-    outside of code, if there is one before it is twice as long.
+    """A text in parts of about `PART` characters; most texts have one part. A part ends at a blank
+    line outside of code, if there is one before twice that length.
     """
     lines, size, code = [], 0, False
     for _, line in read_lines(path):
@@ -426,7 +429,7 @@ def _parts(path: Path) -> Iterator[str]:
 
 
 def _sections_in(text: str, kind: str, begun: "Headings") -> list[tuple[str, str]]:
-    """The sections of a text by its kind, without what its readers do not see."""
+    """The sections of a text of a kind, without what its readers do not see."""
     if kind in MARKDOWN:
         text = "\n".join(map(str.rstrip, without_markup(text).split("\n")))
     if kind == ".txt":
@@ -441,15 +444,16 @@ def _begins_as_page(path: Path) -> bool:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             return bool(PAGE.match(file.read(1000)))
     except (OSError, EOFError, zlib.error):
-        return False  # said where the whole is read
+        return False  # reported when the whole file is read
 
 
 def _page(path: Path) -> bytes | str:
-    """A page: in the encoding that its first bytes or it itself names, else in UTF-8; nobody
-    guesses.
+    """A page, decoded by its byte order mark or the encoding that it declares, else as UTF-8;
+    nothing is guessed.
 
-    As in browsers, `BROWSERS` stand for what is named. What is UTF-8 throughout is UTF-8 whatever
-    it names, since its server said so; where two bytes may be a sign, if there are enough of them.
+    As in browsers, `BROWSERS` replace declared encodings. A page that is valid UTF-8 counts as
+    UTF-8 whatever it declares, since its server may have said so; if the declared encoding has
+    two-byte characters, only with enough non-ASCII characters.
     """
     content = _bytes(path)
     check_start(content.lstrip(b"\0\xff\xfe"), path)  # UTF-16 and UTF-32 are read there
@@ -457,7 +461,7 @@ def _page(path: Path) -> bytes | str:
         return content
     text, utf8, charset = "", None, CHARSET.search(content[:1024])
     named = charset[1].decode("latin-1") if charset else ""
-    if content.startswith(codecs.BOM_UTF8):  # goes before what a page names
+    if content.startswith(codecs.BOM_UTF8):  # takes precedence over the declaration
         named = "utf-8-sig"
     with suppress(LookupError, ValueError):  # not the name of an encoding
         code = codecs.lookup(named).name
@@ -495,7 +499,9 @@ UNREAD = "script", "style", "template", "noscript", "nav", "footer", "svg", "hea
 
 
 def is_unread(element: Any) -> bool:
-    """Whether an element is not part of the page's text, or is hidden from readers or listeners."""
+    """Whether an element is not part of the page's text, or is hidden from readers or screen
+    readers.
+    """
     hidden = element.get("hidden", "until-found") != "until-found"
     return element.name in UNREAD or hidden or element.get("aria-hidden") == "true"
 
@@ -533,8 +539,8 @@ MARKUP = re.compile(
 
 
 def without_markup(text: str) -> str:
-    r"""A text of Markdown as its readers see it: no tags and comments of HTML, its headings as
-    Markdown's, its tables with a line a row; entities as the signs they stand for. Code stays.
+    r"""A Markdown text as its readers see it: without HTML tags and comments, HTML headings as
+    Markdown headings, HTML tables with a line per row, entities as their characters. Code stays.
 
     Example:
         >>> without_markup("<h2>Sea</h2>\nH<sub>2</sub>O &amp; `<b>`<!-- salt -->")
@@ -568,10 +574,10 @@ def is_main(element: Any) -> bool:
 
 
 def html_sections(markup: bytes | str) -> list[tuple[str, str]]:
-    r"""The parts of an HTML page between its headings, as `sections` gives those of a text; where a
-    page marks its main part, nothing beside it is read.
+    r"""The parts of an HTML page between its headings, as `sections` gives those of a text; if a
+    page marks its main part, only that is read.
 
-    Paragraphs stand apart by a blank line; code keeps its lines, and a table has a line a row.
+    Paragraphs are separated by a blank line; code keeps its lines, and a table has a line per row.
 
     Example:
         >>> html_sections(b"<h1>Sea</h1><p>Salt <b>water</b>.</p><pre>a\n  b</pre>")
@@ -696,13 +702,13 @@ def what_was_read(
     links: Collection[Path] = (),
     boilerplate: Collection[str] = (),
 ) -> str:
-    """How many of a folder's files are read, of which kinds, and all that is left out.
+    """How many of a folder's files are read, of which kinds, and what is left out.
 
     Args:
-        folder: with folders below it; what begins with a dot does not count.
+        folder: with its subfolders; hidden files do not count.
         files: what is read.
-        empty: what is left out since it holds no text.
-        links: in the folder; what leads to a folder or nowhere is left out.
+        empty: files left out because they contain no text.
+        links: in the folder; those to folders or to nothing are left out.
         boilerplate: paragraphs that are left out at the beginning and end of texts.
     """
     every, seen = visible_files(folder), {*files, *empty}
@@ -735,9 +741,10 @@ def _counted(kinds: Iterable[str]) -> str:
 
 def without_page_edges(text: str) -> str:
     r"""A text whose pages end in form feeds, without the headers, footers and page numbers at their
-    edges; a paragraph that goes on over the page is whole again.
+    edges; a paragraph that continues on the next page is joined.
 
-    A line at the edge of two fifths of the pages, two at least, is one, whatever its numbers.
+    A header or footer is a line that stands, up to its numbers, at the edge of two fifths of the
+    pages, at least two.
 
     Example:
         >>> without_page_edges("Tides 1\nThe moon\n\fTides 2\npulls.\n\fTides 3\nSo.\n")
@@ -764,7 +771,7 @@ def without_page_edges(text: str) -> str:
 
 
 def _shape(line: str) -> str:
-    """A line without what differs from page to page: its numbers and the signs around them."""
+    """A line without what varies from page to page: its numbers and the signs around them."""
     return " ".join(re.sub(r"\W*\d+\W*", " # ", line).split())
 
 
@@ -772,9 +779,9 @@ def unbroken(text: str) -> str:
     r"""A text of lines whose words are no longer broken at line ends: `recog-` and `nition` become
     `recognition`, `state-of-the-` and `art` the compound that they are.
 
-    What the text itself writes elsewhere decides; then a hyphen stays between two words of the
-    text, behind or before a short one of several, and behind the first words of `COMPOUND`. Code
-    and tables stay as they are.
+    The spelling elsewhere in the text decides; failing that, a hyphen stays between two words of
+    the text, next to a short part of a longer compound, and behind the first words of `COMPOUND`.
+    Code and tables stay as they are.
 
     Example:
         >>> unbroken("Vectors of well-\nknown mod-\nels, pre-\nand post-trained")
@@ -803,7 +810,7 @@ def unbroken(text: str) -> str:
 
 
 def _hyphen(first: str, second: str, known: Mapping[str, int]) -> str:
-    """The sign between the two halves of a word that a line end has broken."""
+    """The sign between the two halves of a word that was broken at a line end."""
     letters = first[-1].isalpha() and second[0].isalpha()
     if not letters or first[-1].isupper() != second[0].isupper():
         return "-"  # GPT-4, BERT-base, non-English
@@ -819,7 +826,7 @@ def _hyphen(first: str, second: str, known: Mapping[str, int]) -> str:
 
 
 class Headings(NamedTuple):
-    """The headings above a place in a text, by level, and the styles of its levels so far."""
+    """The headings above a place in a text, by level, and the heading styles seen so far."""
 
     titles: dict[int, str]
     styles: list[tuple[str | None, str | None]]
@@ -831,7 +838,7 @@ def sections(
     """The parts of a Markdown, reStructuredText or AsciiDoc file between its headings, each with
     the headings that stand above it.
 
-    A heading with nothing below it is text itself, so that its words are not lost. Of a text in
+    A heading with nothing below it counts as text, so that its words are not lost. For a text in
     several parts, `begun` carries the headings from one to the next.
 
     Example:
@@ -865,7 +872,7 @@ def sections(
 
 
 def _marks(text: str, heading: re.Pattern) -> Iterator[re.Match]:
-    """Its `finditer`, which tries every character: a mark begins with a line."""
+    """A faster `finditer`, which would try every character: a mark begins at a line's beginning."""
     place = 0
     while place >= 0:
         if mark := heading.match(text, place):
@@ -914,19 +921,19 @@ def _indented(line: str) -> bool:
 
 
 def _is_rule(line: str) -> bool:
-    """Whether a line may be what stands below the head of a table: `|---|:-:|`."""
+    """Whether a line may be the rule below the header of a table: `|---|:-:|`."""
     return "|" in line and "-" in line and not line.strip("|-: \t")
 
 
 def _head(lines: list[str]) -> int:
-    """How many of the lines of a table are its head, with the line below it; 0 of other lines."""
+    """How many lines of a table are its header, including the rule below it; 0 for other lines."""
     if lines[0].lstrip().startswith("+"):
         return 1 + next((n for n, line in enumerate(lines) if line.lstrip().startswith("+=")), -1)
     return 2 * ("|" in lines[0] and len(lines) > 2 and _is_rule(lines[1]))
 
 
 def _block(lines: list[str]) -> str:
-    """Lines as they are where they are code or a table, else as one line."""
+    """Lines unchanged if they are code or a table, else joined into one."""
     verbatim = FENCE.match(lines[0]) or all(map(_indented, lines)) or all(map(ROW.match, lines))
     if (verbatim or _head(lines)) and len(lines) > 1:
         return "\n".join(lines)
@@ -934,7 +941,7 @@ def _block(lines: list[str]) -> str:
 
 
 def one_line(text: str) -> str:
-    r"""A text of another source on one line: NFC, no control characters, single spaces.
+    r"""A text on one line: NFC, no control characters, single spaces.
 
     Example:
         >>> one_line(" Caf\u0065\u0301,\r\n\u200b open ")
@@ -948,20 +955,20 @@ def cut(parts: Iterable[str], words: int = WORDS) -> list[str]:
 
     Args:
         parts: its paragraphs.
-        words: most words of a passage, as `words.pieces` counts them. A last one of less than a
-            fifth of it is joined to the one before.
+        words: maximal number of words of a passage, as `words.pieces` counts them. A last passage
+            of less than a fifth of that is joined to the one before.
 
     Returns:
-        The passages in order. Joined with spaces they give the paragraphs again; where a script
-        writes none, they are joined without. A table that goes on in another passage has its head
-        there too, if that fits.
+        The passages in order. Joined with spaces (without, for scripts that use none) they give the
+        paragraphs again. A table that continues in another passage repeats its header there, if
+        that fits.
 
     Example:
         >>> cut(["One two three. Four five six. Seven.", "Eight nine ten."], words=6)
         ['One two three. Four five six.', 'Seven. Eight nine ten.']
     """
     passages, head, size_of_head = [("", 0)], "", 0
-    repeated = ""  # the head that the last passage begins with, though it has stood before
+    repeated = ""  # the table header that the last passage repeats at its beginning
 
     def begin(start: str = "", size: int = 0) -> None:
         nonlocal repeated
@@ -976,7 +983,7 @@ def cut(parts: Iterable[str], words: int = WORDS) -> list[str]:
 
     after = False  # code or a table
     for part in parts:
-        # End with a paragraph where the next one does not fit, unless that leaves the passage half
+        # End at a paragraph if the next one does not fit, unless that leaves the passage half
         # empty.
         if passages[-1][1] >= words / 2 and passages[-1][1] + len(pieces(part)) > words:
             begin()

@@ -1,10 +1,10 @@
-"""What a reader of a format gives, and the Arrow files that are made of it once: all checks, the
-digest, the counts.
+"""The interface of format readers, and the Arrow files that are made once from what they read: all
+checks, the digest, the counts.
 
-A format's file describes a `Source`; what holds for every collection is checked here: no empty and
-no duplicate passage, no id that would break a line, no judgement that names what is not there. Ids
-and texts are compared by 64-bit hashes first, 16 bytes per passage; only where two hashes are equal
-are the strings looked at. Page of the book: practice/own-corpus, "what is checked".
+Each format's module describes a `Source`; the rules for every collection are checked here: no empty
+and no duplicate passage, no id that would break a line, no judgement of an unknown passage or
+query. Ids and texts are compared by 64-bit hashes first, 16 bytes per passage; strings are compared
+only where two hashes are equal. Page of the book: practice/own-corpus, "what is checked".
 """
 
 import json
@@ -44,15 +44,15 @@ MEASURED_WITH = {
     "97eb610bc717ab21bf75d91b71d5db1ab67ca77cc4ee610958f36a8339812dd9",  # SQuAD, 12 of 77,230
     "7f35348b8545623c51b1d2a0a89a7f00b4575c7f35065d3afda51d0edcfa55b4",  # SciFact, 3 of 699
 }
-"""Digests of the passages of collections of the records in which training queries are tested too:
-they stay as they were measured.
+"""Digests of the passages of recorded collections in which some training queries are test queries
+too: they stay as they were measured.
 """
 SPLITS = ("train", "dev", "test")
 TEXT, NUMBER = Value("string"), Value("int64")
 PASSAGE = Features({"id": TEXT, "title": TEXT, "text": TEXT, "doc": TEXT, "position": NUMBER})
 QUERY = Features({"id": TEXT, "text": TEXT, "answers": [TEXT]})
-# Tabs and line ends would break qrels and runs, the others a terminal; half surrogates are what is
-# not UTF-8 in a name.
+# Tabs and line ends would break qrels and runs, the others a terminal; half surrogates stand for
+# bytes of a name that are not UTF-8.
 NOT_IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -84,7 +84,7 @@ class Judgement(NamedTuple):
 
 @dataclass(frozen=True)
 class Expected:
-    """What a published collection is known to be: that of the book's records.
+    """What a published collection should contain: that of the book's records.
 
     Args:
         digest: of its content.
@@ -97,7 +97,7 @@ class Expected:
     queries: Mapping[str, int]
 
     def differences(self, collection: Collection) -> str:
-        """How a collection differs, such as "19 passages (of the records: 20)"; "" where it is the
+        """How a collection differs, such as "19 passages (of the records: 20)"; "" if it is the
         same.
         """
         if collection.digest == self.digest:
@@ -115,14 +115,14 @@ class Expected:
 
 
 Rows = Callable[[], Iterable[tuple[str, Any]]]
-"""A stream that can be read more than once: rows from the start, each with the place that an error
-names.
+"""A stream that can be read repeatedly: rows from the start, each with its place for error
+messages.
 """
 
 
 @dataclass(frozen=True)
 class Source:
-    """A collection in its original format, not read yet.
+    """A collection in its original format, not yet read.
 
     Args:
         name: the collection's name.
@@ -133,11 +133,12 @@ class Source:
         published: True for data the reader cannot edit: rows that break a rule are left out, and
             judgements of absent passages kept, and counted in `info`, where a folder of the
             reader's own would be refused.
-        expected: what it should come to, where that is known.
+        expected: what it should contain, if that is known.
         parts: splits that are read when they are first asked for, each with its own queries and one
             split of judgements; None where all are read at once.
-        look: what only reading all of it shows; done once and kept with the Arrow files.
-        tell: what `info` says besides, of what `look` has seen.
+        look: finds out what requires reading all of it; called once, its result is kept with the
+            Arrow files.
+        tell: makes further entries of `info` from the result of `look`.
     """
 
     name: str
@@ -153,10 +154,10 @@ class Source:
     tell: Callable[[dict[str, Any]], dict[str, Any]] = dict
 
     def named(self, splits: Mapping[str, str]) -> "Source":
-        """The source with some of its splits alone, under other names.
+        """The source with only some of its splits, under other names.
 
         Args:
-            splits: new name -> name that it has.
+            splits: new name -> present name.
 
         Raises:
             InputError: a split that is not there.
@@ -174,7 +175,7 @@ class Source:
 
 
 def _silently(_: str) -> None:
-    """Says nothing of what is built; a function, so that a collection can go to other processes."""
+    """Announces nothing; a named function, so that a collection can be pickled."""
 
 
 def open_source(
@@ -185,14 +186,14 @@ def open_source(
     strict: bool = True,
     place: str | None = None,
 ) -> Collection:
-    """Open the Arrow files of `source`, making them first where they are missing.
+    """Open the Arrow files of `source`, making them first if they are missing.
 
     Args:
-        source: what the reader of a format gives.
+        source: from a format's module.
         root: folder of all collections' files.
         allow_duplicates: keep (and count) copies of other passages (`collection.copy_key`).
-        strict: refuse empty passages and judgements of what is not there; False counts them, as in
-            published data.
+        strict: refuse empty passages and judgements of unknown passages or queries; False counts
+            them, as in published data.
         place: the name or path by which the reader gave it.
 
     Raises:
@@ -207,7 +208,7 @@ def open_source(
         Dataset.from_file(str(folder / f"{kind}.arrow")) for kind in ("passages", "queries")
     )
     judged = {split: Dataset.from_file(str(folder / name)) for split, name in about["splits"]}
-    # a copy of a folder has its files, but another name, and perhaps others beside them
+    # a copied folder has the same files, but another name, and perhaps other files beside them
     known = {AS_PUBLISHED: True} if about["passages_digest"] in MEASURED_WITH else {}
     info = {**about["info"], **source.info, **source.tell(about.get("seen", {})), **known}
     made_of = source.name, about["digest"], info
@@ -218,16 +219,16 @@ def open_source(
 
 
 def check_within_reach(source: Source, splits: Iterable[str], root: Path) -> None:
-    """Try the first row of everything that is not read yet of a source with `parts`, small files
-    first: what cannot be had is told before anything is fetched.
+    """Try to read the first row of everything that is still missing of a source with `parts`, small
+    files first: what is out of reach is reported before anything large is fetched.
 
     Args:
-        source: nothing is tried of one without `parts`.
-        splits: those that will be read; names that it does not have are passed over.
+        source: without `parts`, nothing is tried.
+        splits: those that will be read; unknown names are ignored.
         root: as in `open_source`.
 
     Raises:
-        InputError: what cannot be had, all of it in one message.
+        InputError: everything out of reach, in one message.
     """
     if source.parts is None:
         return
@@ -254,8 +255,8 @@ def check_within_reach(source: Source, splits: Iterable[str], root: Path) -> Non
 
 
 class ReadOnUse(Collection):
-    """A published collection whose splits are read, and fetched if need be, when they are asked
-    for: a split that nobody uses costs nothing, and may be out of reach.
+    """A published collection whose splits are read, and downloaded if necessary, at their first
+    use: an unused split costs nothing, and may be out of reach.
 
     Args:
         whole: its passages, without queries and judgements.
@@ -276,7 +277,7 @@ class ReadOnUse(Collection):
         """As `Collection.qrels`; reads the split at its first use.
 
         Raises:
-            InputError: a split that does not exist, or that cannot be had.
+            InputError: a split that does not exist, or that is out of reach.
         """
         if split in self._judgements and split not in self._asked:
             folder = self._cache.get(split_files(self._parts_of[split], self._made))
@@ -302,7 +303,7 @@ class ReadOnUse(Collection):
         return self._parts[splits]
 
     def sample(self, *sizes: int | None, **named: int | None) -> Collection:
-        """As `Collection.sample`, of all splits that the collection names."""
+        """As `Collection.sample`, of all splits of the collection."""
         return self.eager(self.splits).sample(*sizes, **named)
 
     def __copy__(self) -> "ReadOnUse":
@@ -311,11 +312,11 @@ class ReadOnUse(Collection):
         return twin
 
     def __reduce__(self) -> tuple:
-        """In another process it has the splits that were read in this one."""
+        """Pickled, it has the splits that were read so far."""
         return copy, (self.eager([*self._asked]),)
 
     def eager(self, splits: Sequence[str]) -> Collection:
-        """The collection with some splits, all of them read.
+        """The collection with some splits, read at once.
 
         Raises:
             InputError: one query has two texts.
@@ -360,9 +361,7 @@ def arrow_files(folder: Path, source: Source, allow_duplicates: bool, published:
 
 
 def _write_collection(source: Source, folder: Path, allow_duplicates: bool) -> dict[str, Any]:
-    """Read and check the whole source; write its Arrow files and return what is to be said about
-    them.
-    """
+    """Read and check the whole source; write its Arrow files and return their description."""
     counts, seen = Counter(), source.look()
     # first: a bad line ends it early
     judged = {split: list(rows()) for split, rows in source.judgements.items()}
@@ -405,7 +404,7 @@ def _write_texts(
                 texts.append(hash(copy_key(row.title, row.text, row.doc)))
             yield where, row
 
-    # the source is read once more, since kept places would take more room than the texts
+    # the source is read again, since storing the places would take more memory than the texts
     def place(row: int) -> str:
         return next(islice(_whole_rows(source, kind, Counter()), row, None))[0]
 
@@ -442,7 +441,7 @@ def _write_texts(
 
 
 def _whole_rows(source: Source, kind: str, counts: Counter) -> Iterator[tuple[str, Any]]:
-    """The rows that have a text, or of passages a title; an id is a name on one line."""
+    """The rows that have a text (passages: or a title), their ids checked."""
     for where, row in source.passages() if kind == "passage" else source.queries():
         if not row.id.strip() or NOT_IN_NAMES.search(row.id):
             problem = (
@@ -486,8 +485,8 @@ def _known_judgements(
 ) -> list[tuple[str, Judgement]]:
     """Judgements whose passage and query exist; an unknown one, or a pair judged twice, is refused.
 
-    Of published data, a judgement of a passage that is not there stays, so that recall and nDCG are
-    measured by the judgements that everybody has; the others are left out. Both are counted.
+    In published data, a judgement of an absent passage is kept, so that recall and nDCG are
+    measured with the official judgements; the others are left out. Both are counted.
     """
     queries = rows_of([judgement.query for _, judgement in judged], query_ids).tolist()
     passages = rows_of([judgement.passage for _, judgement in judged], passage_ids).tolist()

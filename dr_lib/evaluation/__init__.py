@@ -1,5 +1,5 @@
-"""The numbers of one run: measures of rankings, answer accuracy, dialogue, sentence tasks,
-similarity, fusion, words.
+"""Evaluation of one run: ranking measures, answer accuracy, dialogue, sentence tasks, similarity,
+fusion, word overlap.
 
 A new kind of measure is a stage in a file of this folder and a line of `KINDS`.
 """
@@ -40,12 +40,13 @@ class Kind:
     """What a recipe may measure (key `evaluation.kind`).
 
     Attributes:
-        stage: writes `scores.json`; it gets by name what it takes, see `lab.pipeline.measured`.
-        of: what it reads: the "texts" alone, a run of "bm25", the pre-trained "start", the
-            "retriever" itself, or the "run" of one.
-        settings: class of its own settings, which are a key of `evaluation` under its name; None
-            where it has none and measures on the collection.
-        scored: what the scores are of.
+        stage: writes `scores.json`; it receives the arguments that its parameters name, see
+            `lab.pipeline.measured`.
+        of: what it evaluates: the "texts" alone, a run of "bm25", the pre-trained "start", the
+            "retriever" itself, or a retriever's "run".
+        settings: class of its own settings, a key of `evaluation` with its name; None if it has
+            none and uses the collection.
+        scored: what each score belongs to.
     """
 
     stage: Callable[..., stages.Stage]
@@ -63,4 +64,4 @@ KINDS = {
     "nlu": Kind(nlu, "start", NluSettings),
     "dialogue": Kind(dialogue, "retriever", DialogueSettings),
 }
-"""Name -> what it measures."""
+"""Name -> kind of evaluation."""

@@ -1,15 +1,14 @@
-"""Clusters of queries: what stands together in a data set does not count as independent.
+"""Clusters of queries, which are not independent of each other.
 
 Questions about one article, turns of one dialogue and questions from one template share what makes
-them easy or hard, so a mean's standard error counts clusters. Each query belongs to one:
+them easy or hard, so standard errors are computed over clusters. Each query belongs to one:
 
-- a **question template** where the texts show that templates made them: with the title of its
-  passage taken out, most queries read as others do (MedQuAD's, made from sixteen templates);
-- the **document** of its first relevant passage; a passage without one is its own;
-- a **dialogue**, as far as rows of a file show it: one that goes on from the row before it, because
-  they share a turn, belongs to the same. Exact where all turns of a dialogue are there
-  (Topical-Chat), finer than the dialogues where turns were sampled (SGD);
-- **itself** elsewhere: a sentence of a sentence task, a query without a relevant passage.
+- a **question template** if the texts were made from templates: without the title of its passage,
+most queries are the same as others (MedQuAD's, made from sixteen templates); - the **document** of
+its first relevant passage; a passage without one is its own; - a **dialogue**, inferred from the
+rows of a file: a row that shares a turn with the previous one belongs to the same dialogue. Exact
+if all turns of a dialogue are present (Topical-Chat), too fine if turns were sampled (SGD); -
+**itself** elsewhere: a sentence of a sentence task, a query without a relevant passage.
 
 Page of the book: ideas/statistics.
 """
@@ -34,9 +33,8 @@ class Clusters(Settings):
 
     Attributes:
         by: what a cluster is: "document", "question template", "dialogue" or "query".
-        names: the clusters, in the order in which queries name them; () where each query is its
-            own.
-        of: for each query the place of its cluster in `names`.
+        names: the clusters in order of appearance; () if each query is its own.
+        of: for each query the index of its cluster in `names`.
 
     Example:
         >>> clusters = Clusters.named("document", ["Ant", "Ant", "Bee"])
@@ -68,27 +66,27 @@ class Clusters(Settings):
         return cls(by="query", names=(), of=tuple(range(queries)))
 
     def chosen(self, places: Sequence[int]) -> Self:
-        """Of some of the queries, in the order of their places."""
+        """The clusters of some of the queries, given by index."""
         if not self.names:
             return self.alone(len(places))
         return self.named(self.by, (self.names[self.of[place]] for place in places))
 
 
 class TaskSettings(Settings):
-    """Settings of a measure that reads files of its own in place of a collection.
+    """Settings of an evaluation on its own files in place of a collection.
 
     Attributes:
-        longest: the field with the longest sequence that the model reads.
+        longest: name of the field with the maximum sequence length.
     """
 
     longest: ClassVar[str] = "length"
 
     def arguments(self) -> dict[str, Any]:
-        """What its stage gets by name: these settings and its files."""
+        """Arguments of its stage: these settings and its files."""
         raise NotImplementedError
 
     def clusters(self, rows: int) -> Clusters:
-        """The cluster of each row that was measured on."""
+        """The cluster of each evaluated row."""
         return Clusters.alone(rows)
 
 
@@ -100,8 +98,8 @@ def clusters_of(
     Args:
         collection: has the queries and their judgements.
         split: the split that they were measured on.
-        query_ids: queries in the order wanted; one that the split lacks is its own cluster.
-        grade: lowest grade that makes a passage relevant.
+        query_ids: queries in the order wanted; unknown ones are their own clusters.
+        grade: minimum grade of a relevant passage.
     """
     rows = judged_rows(collection.qrels(split), query_ids, collection.passages["id"], grade)
     first = np.array([row[0] if len(row) else -1 for row in rows], np.int64)
@@ -130,10 +128,10 @@ def _documents(passages: datasets.Dataset) -> list[str]:
 
 
 def question_templates(questions: Sequence[str], titles: Sequence[str]) -> list[str]:
-    """The template of each question; [] where most of them came from none.
+    """The template of each question; [] if most have none.
 
-    A template is what is left of a question without the title of its passage. Questions came from
-    templates where more than half of them share theirs with others.
+    A template is a question without the title of its passage. Questions are taken to be made from
+    templates if more than half of them share theirs with others.
 
     Args:
         questions: texts of queries.

@@ -3,11 +3,11 @@
 A folder has `pairs/<split>.jsonl[.gz]`, one object a line with `context` (turns), `response` and
 `candidates`; `dr-lib data` makes those of the book, and `dr_book.data.published_dialogues` those of
 ConvAI2 (20 candidates), DSTC7 (100) and Ubuntu v2 (10). Each context is compared with its own
-candidates only, so values of sets with different numbers of candidates do not compare. Rules: a
-wrong candidate with the score of the right one counts as above it, so equal vectors score the worst
-rank; a candidate with the very text of the right one is right, too. Contexts are cut at their
-beginning (DPR-PAQ, section 3.3: 256 tokens). A dual encoder ranks, or a cross-encoder, which that
-table copies from Humeau et al. 2019. Page of the book: ideas/evaluation.
+candidates only, so sets with different numbers of candidates are not comparable. Ties count against
+the right candidate, so equal vectors get the worst rank; a candidate with the same text as the
+right one is right, too. Contexts are truncated at the beginning (DPR-PAQ, section 3.3: 256 tokens).
+The ranker is a dual encoder or a cross-encoder, whose results that table copies from Humeau et al.
+2019. Page of the book: ideas/evaluation.
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,9 +35,7 @@ from dr_lib.training import machine
 
 
 class Exchange(NamedTuple):
-    """A context (turns, oldest first) and the next utterance; candidates hold the response and
-    wrong ones.
-    """
+    """A context (turns, oldest first) and the next utterance; candidates include the response."""
 
     context: tuple[str, ...]
     response: str
@@ -46,14 +44,14 @@ class Exchange(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CandidateSet:
-    """Contexts, each with its own candidates, ready to encode: every distinct text stands once.
+    """Contexts, each with its own candidates, ready to encode: every distinct text is stored once.
 
     Attributes:
         name: the set's name.
         contexts: one text a context, its turns joined, oldest first.
         texts: the distinct candidates of all contexts.
-        candidates: `[contexts, most]` int64, rows of `texts`; -1 fills up a context with fewer.
-        correct: `[contexts]` int64, row of the right response in `texts`; it is among the context's
+        candidates: `[contexts, most]` int64, rows of `texts`, padded with -1.
+        correct: `[contexts]` int64, row of the right response in `texts`, which is among the
             candidates.
 
     Example:
@@ -118,8 +116,8 @@ def load_candidates(
         limit: only this many contexts, from the start.
 
     Raises:
-        InputError: no such folder, no file for this split, a broken line, with its number, or a
-            response that is not among its candidates.
+        InputError: no such folder or split, an invalid line, with its number, or a response that is
+            not among its candidates.
     """
     return candidates_in(dialogue_file(folder, split), limit)
 
@@ -131,12 +129,12 @@ def candidates_in(file: Path, limit: int | None = None) -> CandidateSet:
 
 
 def dialogue_file(folder: str | Path, split: str = "dev") -> Path:
-    """The file that a split is read from; `InputError` where there is none."""
+    """The file of a split; `InputError` if there is none."""
     return find_file(folder, f"pairs/{split}.jsonl")
 
 
 def read_exchanges(path: Path) -> Iterator[Exchange]:
-    """Exchanges of a file, in its order; a broken line raises `InputError` with its number."""
+    """Exchanges of a file, in order; an invalid line raises `InputError` with its number."""
     for where, record in read_records(path):
         context = field_of(record, "context", list, where)
         candidates = field_of(record, "candidates", list, where, [])
@@ -148,7 +146,7 @@ def read_exchanges(path: Path) -> Iterator[Exchange]:
 
 
 def dialogues_of(exchanges: Iterable[Exchange]) -> Clusters:
-    """The dialogue of each row of a file, as far as neighbouring rows show it.
+    """The dialogue of each row of a file, inferred from neighbouring rows.
 
     Example:
         >>> turns = (("Hi.", "Hello."), ("Hello.", "Bye."), ("So?", "Yes."))
@@ -168,11 +166,11 @@ class DialogueSettings(TaskSettings):
     """Rank each dialogue's own candidates with the retriever or a cross-encoder (DPR-PAQ, Table 3).
 
     Args:
-        folder: as `evaluation.load_candidates` takes it, such as "topical-chat".
+        folder: as for `evaluation.load_candidates`, such as "topical-chat".
         split: "dev" or "test".
         limit: only this many contexts, from the start; None takes all.
-        context_length: longest context in pieces (DPR-PAQ: 256).
-        side: the end that a long context loses.
+        context_length: maximum context length in pieces (DPR-PAQ: 256).
+        side: the side from which a long context is truncated.
     """
 
     unkeyed: ClassVar[frozenset[str]] = frozenset({"folder"})  # the stage gets the file itself
@@ -198,10 +196,10 @@ def dialogue(folder: Path, retriever: Path, data: Path, *, settings: DialogueSet
     """`scores.json`: "R@1" and "MRR" of every context among its own candidates.
 
     Args:
-        folder: where to write; tokens and vectors lie in a folder that is dropped once the stage is
+        folder: where to write; tokens and vectors are in a folder that is deleted when the stage is
             finished.
-        retriever: of the contexts, and of the responses where it has no second encoder; these are
-            cut to its `passage_length`.
+        retriever: encodes the contexts, and the responses, truncated to its `passage_length`,
+            unless it has a second encoder.
         data: the file of the dialogues.
         settings: how many of them, and how contexts are cut.
 
@@ -239,7 +237,7 @@ def cross_encoded_dialogue(
     of its candidates.
 
     Args:
-        folder: where to write; tokens lie in a folder that is dropped once the stage is finished.
+        folder: where to write; tokens are in a folder that is deleted when the stage is finished.
         scorer: the cross-encoder (`model/`).
         data: the file of the dialogues.
         settings: how many of them, and how contexts are cut; what a response keeps, see
@@ -261,7 +259,7 @@ def cross_encoded_dialogue(
 
 
 def token_stores(dialogues: CandidateSet, work: Path, *tokenizers: Any) -> list[TokenStore]:
-    """Contexts and responses in the tokens of their tokenizers, under `work`."""
+    """Token stores of contexts and responses for their tokenizers, under `work`."""
     sides = {"contexts": dialogues.contexts, "texts": dialogues.texts}
     return [
         TokenStore.build(
@@ -290,7 +288,7 @@ def rank_candidates(scores: np.ndarray, candidates: np.ndarray, correct: np.ndar
         correct: `[contexts]` int64, row of the right one, which is among the candidates.
 
     Returns:
-        `[contexts]` int64: 1 and the number of wrong candidates that score as high or higher.
+        `[contexts]` int64: 1 plus the number of wrong candidates that score at least as high.
 
     Example:
         >>> rank_candidates(

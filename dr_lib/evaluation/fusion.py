@@ -1,14 +1,14 @@
-"""Fusion: two rankings of the same queries, BM25's and a dense one's, become one. Page:
+"""Fusion of two rankings of the same queries, such as BM25's and a dense retriever's. Page:
 practice/real-models.
 
 By reciprocal rank (Cormack, Clarke and Buettcher 2009), a passage gets 1 / (60 + rank) from each
-ranking that has it: nothing to choose. Weighted (Bruch, Gai and Ingber 2023, convex combination),
-scores are brought to [0, 1] in each query's own list, lowest to highest, and a passage that a list
-lacks gets 0 from it; the weight is chosen on the queries of a split that is not reported.
+ranking that has it: there is no parameter. Weighted (Bruch, Gai and Ingber 2023, convex
+combination), scores are scaled to [0, 1] within each query's list, and a passage that a list lacks
+gets 0; the weight is chosen on the queries of a split that is not reported.
 
 Reciprocal ranks tie all the time: (rank 1, rank 2) has as many points as (rank 2, rank 1). Equal
 sums are ordered by the better of the two ranks, then by the second ranking's score (the encoder's),
-then by row, so that the order of lines in a collection decides almost nothing.
+then by row, so that the row order of a collection hardly matters.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from dr_lib.retrieval import Ranking
 from dr_lib.stages import stage
 
 K = 60  # of the reciprocal ranks
-# of the second ranking; among equally good ones the lowest is taken
+# of the second ranking; the lowest of equally good ones is chosen
 WEIGHTS = tuple(step / 20 for step in range(21))
 
 
@@ -33,14 +33,14 @@ def fuse(first: Ranking, second: Ranking, depth: int, weight: float | None = Non
 
     Args:
         first, second: of the same queries and collection.
-        depth: passages kept for each query, at most; a query for which both found fewer gets fewer.
-        weight: of the second one's scaled scores, in [0, 1], the first one's being what is left;
-            None fuses by reciprocal rank.
+        depth: at most this many passages per query.
+        weight: of the second ranking's scaled scores, in [0, 1]; the first has 1 - weight. None
+            fuses by reciprocal rank.
 
     Returns:
         The fused ranking, whose scores are rounded to float32 before they are compared; ties go by
         the better rank, then by the second ranking's score, then by row. A score that lost a tie is
-        lowered by the least step of float32.
+        lowered to the next float32.
 
     Raises:
         InputError: the rankings are of different queries.
@@ -88,11 +88,11 @@ def fuse(first: Ranking, second: Ranking, depth: int, weight: float | None = Non
 
 
 def _strict(sums: np.ndarray, differs: np.ndarray) -> np.ndarray:
-    """Float32 scores in falling order, lowered by single steps of float32 until each that `differs`
-    from the one before is below it: any tool that sorts by score gets the same order.
+    """Descending float32 scores, lowered by float32 steps until each that `differs` from its
+    predecessor is below it, so that any tool that sorts by score gets the same order.
     """
     bits = sums.view(np.int32).astype(np.int64)
-    # numbered in their order, through zero
+    # numbered in order, across zero
     numbers = np.where(bits >= 0, bits, -(bits & 0x7FFFFFFF))
     steps = np.append(0, np.cumsum(differs))[: len(sums)]
     numbers = np.minimum.accumulate(numbers + steps) - steps
@@ -100,7 +100,7 @@ def _strict(sums: np.ndarray, differs: np.ndarray) -> np.ndarray:
 
 
 def _points(scores: np.ndarray, by_rank: bool) -> np.ndarray:
-    """What the passages of one list get, best first; a list of equal scores gets 1 throughout."""
+    """Points of the passages of one list, best first; 1 throughout for a list of equal scores."""
     if by_rank or not len(scores):
         return 1 / (K + 1 + np.arange(len(scores)))
     scores = scores.astype(np.float64)
@@ -120,15 +120,15 @@ def fused(
     measure: str = "",
     grade: int = 1,
 ) -> None:
-    """`ranking/`: two runs fused; `fusion.json`: the weight of the second, and what each weight
-    scored where it was chosen.
+    """`ranking/`: two fused runs; `fusion.json`: the weight of the second, and the tuning score of
+    each weight.
 
     Args:
         folder: where to write.
-        runs: two, of the queries reported.
+        runs: two, for the reported queries.
         collection: whose judgements choose the weight.
-        tuning: of the queries of `tuning_split`, by the same systems in the same order; none: by
-            reciprocal rank.
+        tuning: two runs of the same systems, in the same order, for the queries of `tuning_split`;
+            empty for reciprocal rank.
         depth: passages kept for each query.
         tuning_split, measure, grade: what the weight is chosen by.
     """

@@ -1,10 +1,9 @@
-"""How much of a result is words: what queries share with their passages, and what vectors hold of
-them.
+"""Lexical matching: word overlap of queries and passages, and the words recoverable from vectors.
 
 `overlap` is the share of a query's words that its relevant passage has, each word weighted by its
-rarity. `coverage` is the share of a passage's pieces that stand first when the masked LM's head
-reads the passage's vector (Ma et al. 2024, section 3): what pre-training through a bottleneck is
-thought to raise.
+rarity. `coverage` is the share of a passage's pieces among the top predictions of the masked LM's
+head from the passage's vector (Ma et al. 2024, section 3), which pre-training through a bottleneck
+is thought to increase.
 """
 
 from collections import Counter
@@ -26,21 +25,21 @@ from dr_lib.training import machine
 from dr_lib.words import words_of
 
 FIRST = (10, 20, 50, 100, 200)
-"""Numbers of pieces of highest logit that `coverage` looks at."""
+"""Numbers of top predictions for `coverage`."""
 BATCH = 128
 
 
 def stems(text: str, stemmer: Stemmer.Stemmer) -> set[str]:
-    """The distinct stems of a text, as BM25 here has them: no stop words."""
+    """The distinct stems of a text as in BM25, without stop words."""
     return {stemmer.stemWord(word) for word in words_of(text) if word not in STOP_WORDS}
 
 
 def overlap(collection: Collection, split: str, *, title: bool = True, grade: int = 1) -> Scores:
     """The share of each query's words that a relevant passage has, in [0, 1].
 
-    A word weighs log(1 + (N - df + 0.5) / (df + 0.5)), N passages and df of them with the word, so
-    that one that no passage has weighs most. Of several relevant passages the one with the most
-    counts; a query without words has 0, and one without a relevant passage is left out.
+    A word has weight log(1 + (N - df + 0.5) / (df + 0.5)) with N passages, df of them containing
+    the word, so that words in no passage weigh most. If there are several relevant passages the
+    best counts; a query without words has 0, and one without a relevant passage is left out.
 
     Args:
         collection: passages, queries and judgements.

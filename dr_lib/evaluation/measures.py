@@ -1,40 +1,37 @@
-"""The score of a run on each query: by judgements (MRR@k, R@k, nDCG@k, ... by `ir-measures`) and
-answers (accuracy@k).
+"""Per-query scores of a run: by judgements (MRR@k, R@k, nDCG@k, ... with `ir-measures`) and answers
+(accuracy@k).
 
-The rules, which differ between tools and move numbers:
+The rules, which differ between tools and affect numbers:
 
-- **Ties.** A ranking has none: score descending, then row ascending. The measures are given ranks
-  in place of scores, so no tool sorts equal scores its own way (trec_eval: by passage id,
-  descending).
-- **Unjudged passages** are not relevant.
-- **Queries.** Every query with a judgement counts. One that the run lacks scores 0, and so does one
-  without a relevant passage (as `trec_eval -c`). Queries of the run without any judgement are left
-  out.
-- **Grade.** Relevance is binary for all measures but nDCG: a passage is relevant from a lowest
-  grade on. It is 1 where judgements are yes or no (MS MARCO, NQ, SQuAD, most of BEIR) and 2 for
+- **Ties.** A ranking has none: score descending, then row ascending. Measures receive ranks in
+place of scores, so that no tool re-sorts equal scores (trec_eval: by passage id, descending). -
+**Unjudged passages** are not relevant. - **Queries.** Every query with a judgement counts. A query
+that is missing in the run scores 0, and so does one without a relevant passage (as `trec_eval -c`).
+Queries of the run without judgements are ignored. - **Grade.** Relevance is binary for all measures
+but nDCG: a passage is relevant from a minimum grade on. It is 1 if judgements are binary (MS MARCO,
+NQ, SQuAD, most of BEIR) and 2 for
   TREC DL 2019 and 2020, whose grade 1 means "on the topic, no answer"; SimLM's code does the same.
-  It matters: in a sample of TREC DL 2019 (5,000 passages) BM25 loses 18 points of MRR@10 from grade
-  1 to grade 2. nDCG takes the grade itself as gain, in trec_eval's form, in any case; grades below
-  0 (spam in TREC's Web tracks) count as 0.
-- **Judged passages that the collection lacks** stay in the denominator of recall and of
-  R-precision.
+  In a sample of TREC DL 2019 (5,000 passages), BM25's MRR@10 drops by 18 points from grade 1 to
+  grade 2. nDCG always uses the grade as gain, as in trec_eval; grades below 0 (spam in TREC's Web
+  tracks) count as 0.
+- **Judged passages that the collection lacks** count in the denominators of recall and R-precision.
 - **R-precision** (KILT's measure, DPR-PAQ Table 2) is the share of relevant ones among the first R
   passages, where R is the number of passages relevant to the query. KILT measures it over Wikipedia
   pages, DPR-PAQ over paragraphs; the notebook on that table does both.
 - **accuracy@k** (DPR's measure for open questions; SimLM, MASTER, DPR-PAQ and PAIR on NQ) is
-  whether one of the first k passages holds an accepted answer, judged or not. Text and answers are
-  cut into tokens by `words.tokens`, without regard to case; an answer matches where its tokens
-  stand in a row. Only a passage's text counts, not its title. DPR's code finds an answer without
-  any token in every passage; here it is in none.
+whether one of the first k passages contains an accepted answer, judged or not. Text and answers are
+tokenised by `words.tokens`, ignoring case; an answer matches if its tokens are consecutive. Only a
+passage's text counts, not its title. In DPR's code an answer without tokens matches every passage,
+here none.
 
 Page of the book: ideas/evaluation.
 
-`similarities` are those of PAIR, Figure 4. Of the first 100 passages found for a query some are
+`similarities` are those of PAIR, Figure 4. Among the first 100 passages for a query some are
 relevant (p+), the others are not (p-). s(p+, q) is the score of a relevant passage with the query,
-s(p+, p-) that of a relevant passage with a negative one. The passage-centric loss of PAIR is meant
-to bring the second below the first (its eq. 4). The paper averages over a query's passages and then
-over queries, and does not say more; the median is given, too, since a few near-duplicates of a
-positive pull a mean. Page of the book: ideas/passage-centric.
+s(p+, p-) that of a relevant passage with a negative. PAIR's passage-centric loss is meant to make
+the second smaller than the first (its eq. 4). The paper averages over a query's passages, then over
+queries, without further details; the median is given as well, since a few near-duplicates of a
+positive distort the mean. Page of the book: ideas/passage-centric.
 """
 
 import json
@@ -57,7 +54,7 @@ from dr_lib.stages import stage
 BY_JUDGEMENT = ("MRR@10", "R@1", "R@5", "R@20", "R@50", "R@100", "R@1000", "nDCG@10")
 R_PRECISION = "R-precision"
 KINDS = {"MRR": RR, "R": R, "nDCG": nDCG, "P": P, "AP": AP, "Success": Success}
-# These depend on which judged passages stand above the cut, not on what stands between them.
+# These depend only on which judged passages are above the cut.
 JUDGED_SUFFICE = ("R", "P", "Success")
 ACCURACY = re.compile(r"accuracy@([1-9]\d*)")
 Qrels = Mapping[str, Mapping[str, int]]
@@ -65,15 +62,15 @@ Qrels = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Per-query values of one or more measures: what measures give, records keep and tests of
-    significance take.
+    """Per-query values of one or more measures, as stored in records and used by significance
+    tests.
 
     Attributes:
         query_ids: one id per query, distinct.
         values: measure -> `[queries]` float32, in the order of `query_ids`.
 
     Raises:
-        InputError: a measure with another number of values, or with one that is not a number.
+        InputError: a measure has another number of values, or one that is not finite.
 
     Example:
         >>> scores = Scores(["q1", "q2"], {"MRR@10": np.array([1.0, 0.5])})
@@ -115,15 +112,15 @@ class Scores:
         return self.values[measure]
 
     def mean(self, measure: str) -> float:
-        """Mean over the queries, as tables print it (a fraction, not a percentage)."""
+        """Mean over the queries (a fraction, not a percentage)."""
         return float(self.per_query(measure).astype(np.float64).mean())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: ids, names of measures, and the values of every query.
 
-        Most queries share their values with many others (a rank decides all of MRR, recall and
-        nDCG), so each distinct row of values stands once, in `values`, and `row` has its number for
-        each query. A value is the shortest decimal that reads as the same float32.
+        Most queries share their values with many others (one rank decides MRR, recall and nDCG), so
+        each distinct row of values is stored once, in `values`, and `row` has its index for each
+        query. A value is the shortest decimal that reads as the same float32.
 
         Example:
             >>> kept = Scores(["a", "b", "c"], {"MRR": [0.1, 1, 0.1], "R": [1, 1, 1]}).to_dict()
@@ -160,12 +157,12 @@ class Scores:
             ) from None
 
     def save(self, path: Path) -> None:
-        """Write one small JSON file, in one step."""
+        """Write one small JSON file, atomically."""
         write_text(path, json.dumps(self.to_dict()) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> "Scores":
-        """Read what `save` wrote; a missing, broken or altered file raises `InputError`."""
+        """Read a file written by `save`; a missing or invalid file raises `InputError`."""
         return cls.from_dict(read_json(path), where=path)
 
 
@@ -177,7 +174,7 @@ def evaluate(
     *,
     grade: int = 1,
 ) -> Scores:
-    """Score a ranking against judgements, by the rules at the head of this module.
+    """Score a ranking against judgements, by the rules in this module's docstring.
 
     Args:
         ranking: rows of the collection, best first.
@@ -185,13 +182,13 @@ def evaluate(
         passage_ids: ids of the collection in row order.
         measures: names such as "MRR@10", "R@1000" (or "R@1k"), "nDCG@10", "P@5", "AP@1000",
             "Success@20", and "R-precision".
-        grade: lowest grade that counts as relevant for all but nDCG; 2 for TREC DL.
+        grade: minimum grade that counts as relevant for all but nDCG; 2 for TREC DL.
 
     Returns:
         Values between 0 and 1 for every judged query, in the order of `qrels`.
 
     Raises:
-        InputError: an unknown measure, a ranking of another collection, one too short for
+        InputError: an unknown measure, a ranking of another collection or too short for
             R-precision, or no judged query in the ranking.
 
     Example:
@@ -215,20 +212,20 @@ def evaluate(
         if ranking.depth < min(most, len(passage_ids)):
             problem = f"a query has {most} relevant passages, the ranking {ranking.depth}"
             raise InputError(problem, where=R_PRECISION, fix="Search deeper.")
-    # Rows stand for ids, so that a run needs no look-up; a judged passage that the collection lacks
-    # keeps its name.
+    # Rows are used as ids, so that a run needs no look-up; a judged passage that the collection
+    # lacks keeps its id.
     known = list(dict.fromkeys(passage for grades in qrels.values() for passage in grades))
     row_of = dict(zip(known, rows_of(known, passage_ids).tolist(), strict=True))
     names = {
         passage: f"absent {passage}" if row < 0 else str(row) for passage, row in row_of.items()
     }
-    # trec_eval counts by grade, and would count those below -1 outside its memory.
+    # trec_eval indexes arrays by grade; grades below -1 would be out of bounds.
     judged = {
         query: {names[passage]: max(int(level), 0) for passage, level in grades.items()}
         for query, grades in qrels.items()
     }
-    # Of a thousand passages a query only a few are judged: the deep measures are given no others,
-    # at their own ranks.
+    # Only a few of a thousand passages are judged: deep measures receive only those, at their own
+    # ranks.
     hits = {
         query: np.flatnonzero(
             np.isin(ranking.rows[place], [row for id_ in qrels[query] if (row := row_of[id_]) >= 0])
@@ -257,7 +254,7 @@ def evaluate(
 
 
 def parse(name: str, grade: int = 1) -> tuple[str, int | None, ir_measures.Measure]:
-    """Kind, cut (None: no cut) and `ir-measures` object of a measure's name; an unknown one raises
+    """Kind, cutoff (None: none) and `ir-measures` object of a measure's name; an unknown one raises
     `InputError`.
 
     Example:
@@ -316,7 +313,7 @@ def evaluate_split(
         known = dict(zip(queries["id"][:], queries["answers"][:], strict=True))
         answers = [known.get(query, []) for query in ranking.query_ids]
         hits = holds_answer(ranking.rows[:, : max(cuts)], collection.passages, answers)
-        # of a judged query that the run lacks
+        # for judged queries that the run lacks
         hits = np.append(hits, np.zeros_like(hits[:1]), axis=0)
         places = {query: place for place, query in enumerate(ranking.query_ids)}
         rows = [places.get(query, -1) for query in judged]
@@ -325,7 +322,7 @@ def evaluate_split(
 
 
 def check_measures(measures: Sequence[str], collection: Collection, split: str) -> None:
-    """Refuse a measure that is unknown, or that needs answers where no query of the split has one
+    """Refuse unknown measures, and those that need answers if no query of the split has one
     (`InputError`).
     """
     check_texts(measures=measures)
@@ -366,25 +363,24 @@ def passage_similarities(
     *,
     depth: int = 100,
 ) -> Scores:
-    """Mean and median of both similarities, as cosines, for every query that has a positive and a
+    """Mean and median of both similarities, as cosines, for every query with a positive and a
     negative.
 
     Args:
         queries: `[queries, hidden]`, in the ranking's order.
         passages: `[passages, hidden]`, float16 or float32, may be memory-mapped; or a list of such
             arrays.
-        ranking: what was found for each query.
-        positives: rows of the relevant passages of each query, as `collections.judged_rows` gives
-            them.
-        depth: how many of the found passages to look at; only positives among these count.
+        ranking: the retrieved passages of each query.
+        positives: rows of the relevant passages of each query, from `collections.judged_rows`.
+        depth: how many retrieved passages to use; only positives among these count.
 
     Returns:
         The measures "s(p+, q) mean", "s(p+, q) median", "s(p+, p-) mean" and "s(p+, p-) median" of
-        the queries with at least one passage of either kind; the others are left out.
+        the queries with at least one passage of each kind; the others are left out.
 
     Raises:
-        InputError: no query with a positive and a negative, or vectors or positives of more or
-            fewer queries than the ranking has.
+        InputError: no query has a positive and a negative, or vectors or positives are for another
+            number of queries than the ranking.
 
     Example:
         >>> passages = np.array([[1.0, 0.0], [0.6, 0.8]], np.float32)
@@ -405,8 +401,7 @@ def passage_similarities(
                 vectors_at(passages, rows[relevant]),
                 vectors_at(passages, rows[~relevant]),
             )
-            # Cosines: lengths are part of some retrievers' similarity, and rows of one figure need
-            # one unit.
+            # Cosines, so that retrievers with and without normalisation are comparable.
             wide = (np.asarray(part, np.float64) for part in vectors)
             asked, near, far = (
                 vector / np.maximum(np.linalg.norm(vector, axis=-1, keepdims=True), 1e-12)
@@ -442,7 +437,7 @@ def similarities(
     """`scores.json`: both similarities, cosines, of each query that has a positive and a negative
     among its first `depth`.
 
-    PAIR Figure 4; the run is of a retriever, whose query vectors lie beside it.
+    PAIR Figure 4; the run is a retriever's, with its query vectors in the same folder.
     """
     ranking = Ranking.open(run / "ranking")
     queries = open_array(run / "queries.npy")

@@ -1,15 +1,15 @@
 """Language understanding: its tasks and their files, fine-tuning on them, measures and intervals
 (MASTER, Table 7).
 
-CoLA, MRPC, STS-B, QQP (GLUE) and SICK test whether pre-training for retrieval keeps what BERT
-knows. A split is a file `<split>.tsv`, tabs between cells, no quoting; the columns of GLUE's own
-files and of the common plain ones are known by name, and those of CoLA may come without a header.
+CoLA, MRPC, STS-B, QQP (GLUE) and SICK test whether pre-training for retrieval preserves BERT's
+abilities. A split is a tab-separated file `<split>.tsv` without quoting; column names of GLUE's own
+files and of common plain ones are known, and CoLA may have no header.
 
 Fine-tuning is BERT's: the sentence, or both as a pair in one sequence, the state of [CLS], a small
 head, cross-entropy for classes and squared error for a score; usually batches of 32, three epochs,
-and a peak rate of 2e-5 to 5e-5. Heads made for next-sentence prediction are not used, since
-pre-training for retrieval leaves none: the head is RoBERTa's (dense layer, tanh, dropout, output).
-Training is the one loop of the book. Page of the book: ideas/evaluation.
+and a peak rate of 2e-5 to 5e-5. BERT's pooler is not used, since pre-training for retrieval does
+not train it: the head is RoBERTa's (dense layer, tanh, dropout, output). Training uses the common
+loop. Page of the book: ideas/evaluation.
 """
 
 import copy
@@ -52,11 +52,11 @@ class NluTask:
     Attributes:
         name: "cola", "mrpc", ...
         pair: two sentences, read as one sequence, or one.
-        target: names that the column of the answer has in known files.
-        classes: the answers as they stand in the file; empty where the answer is a number.
-        scale: lowest and highest number, where it is one.
+        target: names of the answer column in known files.
+        classes: the answers as in the file; empty if the answer is a number.
+        scale: lowest and highest number, for numeric answers.
         measures: what is reported, by the names of `MEASURES`.
-        leave_out_broken: skip lines with a wrong number of cells (QQP's file has some) in place of
+        leave_out_broken: skip lines with a wrong number of cells (QQP's file has some) instead of
             refusing them.
     """
 
@@ -105,15 +105,14 @@ class NluSettings(TaskSettings):
         task: a name in `TASKS`: "cola", "mrpc", "stsb", "qqp", "sick-relatedness",
             "sick-entailment".
         folder: holds `<split>.tsv`: a path, or a name under ``DR_DATA``, such as "glue-cola".
-        train, split: the files trained on and measured on; the test files of GLUE come without
-            answers.
+        train, split: the files for training and evaluation; GLUE's test files have no answers.
         epochs, batch_rows, learning_rate, warmup, weight_decay: of the training. BERT's: 2 to 4
             epochs, batches of 16 or 32, rates of 2e-5 to 5e-5.
-        length: longest sequence in pieces.
+        length: maximum sequence length in pieces.
         dropout: of the head; that of the encoder is the recipe's.
     """
 
-    # the stage gets the files themselves
+    # the stage receives the files themselves
     unkeyed: ClassVar[frozenset[str]] = frozenset({"folder", "train", "split"})
     task: str
     folder: str
@@ -151,23 +150,23 @@ def nlu(
     dropout: float | None,
     seed: int,
 ) -> None:
-    """Fine-tune an encoder on one split of a task and read another with it: `scores.json` and
+    """Fine-tune an encoder on one split of a task and evaluate it on another: `scores.json` and
     `log.json`.
 
-    The scores are "predicted" and "actual" of every row read, numbers of classes or scores in the
-    task's own scale, and for classes "accuracy", 0 or 1; `MEASURES` make one number of them. Tokens
-    and checkpoints lie in a folder that is dropped once the stage is finished.
+    The scores are "predicted" and "actual" for every row, class numbers or scores in the task's own
+    scale, and for classes "accuracy", 0 or 1; `MEASURES` aggregate them. Tokens and checkpoints are
+    in a folder that is deleted when the stage is finished.
 
     Args:
-        folder: where to write; a run that was cut off continues there.
+        folder: where to write; an interrupted run is resumed.
         start: a masked LM or bare encoder, or the stage that makes one.
-        learned, unseen: files of the split that is trained on and of the one that is read.
-        task: of the training.
-        dropout: of the encoder; None keeps what it says.
-        seed: of the head's first weights and the order of rows.
+        learned, unseen: files of the training split and the evaluation split.
+        task: settings of the training.
+        dropout: of the encoder; None keeps its own.
+        seed: of the head's initial weights and the order of rows.
 
     Raises:
-        InputError: a batch larger than the training split, or a model that is too short.
+        InputError: a batch larger than the training split, or a model with too few positions.
     """
     place = Path(start) / "model" if (Path(start) / "model").is_dir() else start
     encoder = load_masked_lm(place, dropout=dropout, device=machine.device())
@@ -287,10 +286,10 @@ class NluBatch:
 
 
 class SentenceClassifier(nn.Module):
-    """An encoder and the head of one task, in the form that `train` takes.
+    """An encoder with the head of a task, as `train` expects it.
 
     Args:
-        encoder: a masked LM or bare encoder; a copy of it is trained, without its own head.
+        encoder: a masked LM or bare encoder; a copy is trained, without its own head.
         task: decides the number of outputs and the loss.
         dropout: before the output, in [0, 1].
         seed: of the head's first weights.
@@ -317,7 +316,7 @@ class SentenceClassifier(nn.Module):
         return self.output(self.dropout(state)).float()
 
     def forward(self, batch: NluBatch, generator: torch.Generator) -> dict[str, Tensor]:
-        """Loss of a batch, and for classes the share of right ones; `generator` is not used."""
+        """Loss of a batch, and for classes the accuracy; `generator` is not used."""
         logits = self.logits(batch.tokens)
         if not self.task.classes:
             return {"loss": functional.mse_loss(logits[:, 0], batch.targets)}
@@ -341,15 +340,13 @@ def predict(classifier: SentenceClassifier, store: TokenStore, max_length: int) 
 
 
 def f1(predicted: np.ndarray, actual: np.ndarray) -> float:
-    """Harmonic mean of precision and recall of class 1; 0 where there is no such class."""
+    """Harmonic mean of precision and recall of class 1; 0 if class 1 does not occur."""
     both = (predicted == 1).sum() + (actual == 1).sum()
     return float(2 * ((predicted == 1) & (actual == 1)).sum() / max(both, 1))
 
 
 def pearson(predicted: np.ndarray, actual: np.ndarray) -> float:
-    """Pearson's correlation; 0 where one side is constant, so that a model that has learned nothing
-    has a value.
-    """
+    """Pearson's correlation; 0 if one side is constant, so that an untrained model has a value."""
     sides = np.array([predicted, actual], np.float64)
     return float(np.corrcoef(sides)[0, 1]) if np.ptp(sides, axis=1).all() else 0.0
 
@@ -394,8 +391,8 @@ def _target(task: NluTask, cell: str, where: str) -> float:
 def _batches(
     store: TokenStore, split: NluSplit, batch_rows: int, max_length: int, seed: int
 ) -> Callable[[int], NluBatch]:
-    """Micro-step -> batch; every epoch has an order of its own, and rows that do not fill a batch
-    wait for the next.
+    """Micro-step -> batch; rows are shuffled in every epoch, and an incomplete last batch is
+    dropped.
     """
     low, high = split.task.scale
     targets = (

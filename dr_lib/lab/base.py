@@ -1,7 +1,7 @@
-"""The book's own small base model, trained from plain text.
+"""Small base models, trained from scratch on plain text.
 
 Page of the book: practice/own-corpus. The embedded base model is notebooks/scales/base-2x128.yaml.
-Its training takes three stages, so that another size of model shares vocabulary and tokens.
+Training takes three stages, so that models of other sizes share vocabulary and tokens.
 """
 
 import math
@@ -35,8 +35,8 @@ class TextSource(Settings):
 
     Args:
         name: as `collections.load` takes it.
-        without_documents_of: splits whose judged documents are left out whole, so that no test text
-            is seen.
+        without_documents_of: splits whose judged documents are left out as a whole, so that no test
+            text is seen.
     """
 
     name: str
@@ -51,12 +51,12 @@ class BaseRecipe(Settings):
         sources: the text.
         vocabulary: number of WordPiece pieces, special tokens included.
         layers, hidden, heads: size; the feed-forward part has 4 x `hidden` units.
-        positions: longest sequence that the model can ever read.
-        length: longest sequence in training, special tokens included.
-        title: how a passage becomes a sequence.
-        objective: a method that needs no generator, normally "mlm".
+        positions: the model's maximum sequence length.
+        length: maximum sequence length in training, special tokens included.
+        title: how title and body become a sequence.
+        objective: a method without generator or materials, normally "mlm".
         training: steps, rate, batch.
-        held_out: share of the documents that are kept from training and measured at the end, in (0,
+        held_out: share of the documents held out from training and evaluated at the end, in (0,
             0.5].
         weights: number type of the saved weights.
         seed: of weights, order and masks.
@@ -82,7 +82,7 @@ class BaseRecipe(Settings):
     seed: NonNegativeInt = 0
 
     def portable(self) -> dict[str, Any]:
-        """All keys as plain JSON values, with the last part in place of a path."""
+        """All keys as plain JSON values, with paths cut to their last part."""
         return without_places(self.model_dump(mode="json"))
 
 
@@ -182,16 +182,16 @@ def base(
 
 @torch.no_grad()
 def measure(objective: objectives.Objective, batches: BatchStream, seed: int) -> dict[str, float]:
-    """Mean of everything an objective reports over one epoch of held-out text, weighted by tokens.
+    """Token-weighted means of an objective's scalars over one epoch of held-out text.
 
     Args:
-        objective: in eval mode afterwards; always gets the same masks for the same `seed`.
+        objective: left in eval mode; the same `seed` gives the same masks.
         batches: the text.
         seed: of the masks.
 
     Returns:
         `loss` and the other scalars by name, `perplexity` (exp of `loss`) and the number of
-        `tokens` read.
+        `tokens`.
     """
     generator = torch.Generator(device := next(objective.parameters()).device).manual_seed(seed)
     objective.eval()
@@ -226,8 +226,8 @@ def base_text(
 
 
 def allowed_rows(collection: Collection, splits: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the passages whose document has no judged passage in the splits to leave out, and
-    their documents.
+    """Rows of the passages whose document has no judged passage in the given splits, and their
+    documents.
     """
     documents, _ = collection.documents()
     judged = set().union(
@@ -243,8 +243,8 @@ def allowed_rows(collection: Collection, splits: Sequence[str]) -> tuple[np.ndar
 
 
 def others_left_out(count: int, rows: np.ndarray, documents: np.ndarray, seed: int) -> np.ndarray:
-    """All passages but as many as `rows` leave out, these of documents that `rows` have: whole ones
-    as drawn, and the first passages of the last.
+    """All passages except as many as `rows` leave out, but from documents that are in `rows`:
+    randomly drawn whole documents, and the first passages of the last one.
 
     Args:
         count: passages in all.
@@ -253,7 +253,7 @@ def others_left_out(count: int, rows: np.ndarray, documents: np.ndarray, seed: i
         seed: of the draw.
 
     Raises:
-        InputError: `rows` leave out as much as they have, or more.
+        InputError: `rows` leave out at least as much as they contain.
 
     Example:
         >>> others_left_out(6, np.array([0, 1, 5]), np.array([4, 4, 7]), seed=0)
@@ -272,7 +272,8 @@ def others_left_out(count: int, rows: np.ndarray, documents: np.ndarray, seed: i
 
 
 def is_held_out(documents: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Draw about `share` of the distinct documents, at least one; True at each row of a drawn one.
+    """Draw about `share` of the distinct documents, at least one; True at each row of a drawn
+    document.
 
     Example:
         >>> is_held_out(np.array([4, 4, 9]), 0.5, seed=0).sum() in (1, 2)
@@ -285,20 +286,20 @@ def is_held_out(documents: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def build_base(recipe: BaseRecipe, cache: Cache | None = None, to: Path | None = None) -> Path:
-    """Train a base model, or find it trained, and copy it to a folder with a record of how it was
-    made.
+    """Train a base model, unless it is cached, and copy it to a folder with a record of its
+    training.
 
     Args:
-        recipe: what it is made from.
+        recipe: of the model.
         cache: where the stages are kept.
-        to: new folder for model, tokenizer and `record.json`; one that an earlier call wrote is
+        to: new folder for model, tokenizer and `record.json`; one written by an earlier call is
             replaced. None leaves the model in the cache.
 
     Returns:
         The folder that holds the model.
 
     Raises:
-        InputError: `to` holds something else.
+        InputError: `to` contains something else.
     """
     if to is not None:
         check_replaceable(to, "base model")
@@ -327,7 +328,7 @@ def build_base(recipe: BaseRecipe, cache: Cache | None = None, to: Path | None =
         "commit": commit(),
     }
     with fresh_folder(to, "base model") as draft:
-        # safetensors' are for one user
+        # safetensors files are readable by their owner only
         shutil.copytree(made / "model", draft, dirs_exist_ok=True, copy_function=shutil.copyfile)
         write_json(draft / "record.json", record)
     return to

@@ -1,10 +1,10 @@
-"""What is refused before anything is built: what would otherwise fail after hours, or train on
-something else than was meant; how much memory a training step takes on a GPU; and a recipe cut to
-the GPU that is there: smaller micro-batches and gradient caches, the same updates.
+"""Checks before anything is built: what would otherwise fail after hours, or train on the wrong
+thing; how much GPU memory a training step takes; and fitting a recipe to a GPU with smaller
+micro-batches and gradient caches, for the same updates.
 
-Nearly all of a step is what the backward pass needs of the forward pass: for every position, layer
-and unit of the hidden size so many bytes, whatever the model (`UNIT`). A test counts them, step by
-step, on a device without values. Page of the book: practice/gpu.
+Nearly all memory of a step is activations for the backward pass: a constant number of bytes per
+position, layer and hidden unit, whatever the model (`UNIT`). A test counts them step by step on the
+meta device. Page of the book: practice/gpu.
 """
 
 import math
@@ -29,7 +29,7 @@ RUN_BY = {
     "reranker": ("pretraining", "finetuning", "finetuning2", "cross_encoder"),
     "distilled": ("pretraining", "finetuning", "finetuning2", "cross_encoder", "distillation"),
 }
-"""Where a pipeline ends -> the trainings that it has run by then, by the keys of their settings."""
+"""`final` -> the trainings that the pipeline runs, by the keys of their settings."""
 
 
 def trainings_of(recipe: Recipe) -> tuple[str, ...]:
@@ -45,11 +45,11 @@ def trainings_of(recipe: Recipe) -> tuple[str, ...]:
 
 
 def check(inputs: Inputs) -> None:
-    """Refuse a recipe that cannot be run, or would report what it has learned from.
+    """Refuse a recipe that cannot be run, or would be evaluated on its training data.
 
     Raises:
-        InputError: a split that a collection does not have, sizes that do not fit, queries that are
-            both learned from and reported.
+        InputError: a split is missing, sizes do not fit, or queries are both learned from and
+            reported.
     """
     check_search(inputs)
     trainings = trainings_of(inputs.recipe)
@@ -60,8 +60,8 @@ def check(inputs: Inputs) -> None:
 
 
 def check_search(inputs: Inputs) -> None:
-    """Refuse measures that the collection, the depth or what is installed cannot give, and weights
-    chosen by what is reported.
+    """Refuse measures that are impossible with the collection, depth or installation, and weights
+    chosen on the reported split.
     """
     recipe, searched, options = inputs.recipe, inputs.searched, inputs.recipe.evaluation
     measured = evaluation.KINDS[options.kind]
@@ -100,7 +100,7 @@ def check_search(inputs: Inputs) -> None:
 
 
 def check_models(inputs: Inputs) -> None:
-    """Refuse what the base model, the pre-training or the memory of the GPU does not allow."""
+    """Check the recipe against base model, pre-training and GPU memory."""
     recipe, base = inputs.recipe, inputs.base
     if base.pooling not in (None, recipe.pooling):
         problem = (
@@ -120,9 +120,7 @@ def check_models(inputs: Inputs) -> None:
 
 
 def check_finetuning(inputs: Inputs) -> None:
-    """Refuse to fine-tune without training queries, or otherwise than they and the pre-training
-    allow.
-    """
+    """Check that fine-tuning fits the training queries and the pre-training."""
     recipe, collection = inputs.recipe, inputs.collection
     collection.qrels("train")
     for name in TRAININGS:
@@ -145,7 +143,7 @@ def check_finetuning(inputs: Inputs) -> None:
 
 
 def check_pretraining(inputs: Inputs) -> None:
-    """Refuse passages that the method cannot learn from, and a generator that proposes noise."""
+    """Refuse passages that the method cannot learn from, and an untrained generator."""
     recipe = inputs.recipe
     check_generator(inputs)
     if recipe.objective.name == "none" and recipe.pretraining.first:
@@ -177,7 +175,7 @@ def check_pretraining(inputs: Inputs) -> None:
 
 
 def check_generator(inputs: Inputs) -> None:
-    """Refuse a generator whose masked-LM head was drawn and never trained."""
+    """Refuse a generator with an untrained masked-LM head."""
     if inputs.generator and inputs.generator.fresh_head:
         problem = (
             f"{inputs.recipe.objective.name} replaces words by the guesses of a masked LM, and"
@@ -191,13 +189,13 @@ def check_generator(inputs: Inputs) -> None:
 
 
 def check_documents(inputs: Inputs) -> None:
-    """Refuse texts whose documents have one passage each to a method that reads two of one."""
+    """Refuse single-passage documents for a method that reads two passages of a document."""
     name, every = inputs.recipe.objective.name, np.ones(len(inputs.corpus.passages), bool)
     if issubclass(objectives.method(name), (objectives.Bfs, objectives.Cocondenser)):
         try:
             objectives.Documents.of(*inputs.corpus.documents(), every)
         except InputError as error:
-            # one of many rows, perhaps
+            # name the method, since a study has many rows
             raise error.at(f"{name} on {inputs.corpus.name}") from None
 
 
@@ -212,7 +210,7 @@ def check_batch(inputs: Inputs, batch: int, where: str) -> None:
 
 
 def check_length(length: int, model: Checkpoint, where: str) -> None:
-    """Refuse sequences that a model cannot read."""
+    """Refuse sequences longer than a model's maximum."""
     if length > model.shape.positions:
         raise InputError(
             f"sequences of {length} pieces, but {model.name} reads {model.shape.positions}",
@@ -222,7 +220,7 @@ def check_length(length: int, model: Checkpoint, where: str) -> None:
 
 
 def check_validation(name: str, options: Finetuning, inputs: Inputs) -> None:
-    """Refuse to choose weights by queries that are trained on or reported."""
+    """Refuse to select weights by queries that are trained on or reported."""
     if options.validation is None:
         return
     collection, reported = inputs.collection, inputs.recipe.evaluation.split
@@ -238,23 +236,23 @@ def check_validation(name: str, options: Finetuning, inputs: Inputs) -> None:
 
 
 UNIT = 33.5
-"""Bytes a position, layer and hidden unit of a BERT under bfloat16 autocast, dropout included; the
-embedding counts as a layer.
+"""Bytes per position, layer and hidden unit of a BERT under bfloat16 autocast, dropout included;
+the embedding counts as a layer.
 """
 STATE = 18.0
-"""Bytes a weight: itself, gradient and two moments in float32, and its copy in bfloat16."""
+"""Bytes per weight: weight, gradient and two moments in float32, and a copy in bfloat16."""
 CHUNK = 2.0**30
-"""Bytes of the vocabulary's logits that are there at a time, with their gradients."""
+"""Bytes of vocabulary logits in memory at a time, with their gradients."""
 RESERVED = 0.06
-"""Share of a GPU that CUDA itself and gaps between tensors take."""
+"""Share of a GPU's memory for CUDA itself and fragmentation."""
 
 
 class Step(NamedTuple):
-    """What is in memory together in a training step.
+    """The memory of a training step.
 
     Attributes:
-        positions: tokens with their padding whose activations are kept together.
-        layers: Transformer layers that they go through with a gradient, a decoder's included.
+        positions: padded tokens whose activations are in memory together.
+        layers: Transformer layers with gradient, a decoder's included.
         hidden: units of a layer.
         weights: trained parameters.
     """
@@ -282,7 +280,7 @@ class Step(NamedTuple):
 
 
 def bert_weights(layers: int, hidden: int, vocabulary: int, positions: int = 512) -> int:
-    """Parameters of a BERT with its head, biases and norms left out.
+    """Parameters of a BERT with its head, without biases and norms.
 
     Example:
         >>> f"{bert_weights(12, 768, 30522):,}"
@@ -292,10 +290,10 @@ def bert_weights(layers: int, hidden: int, vocabulary: int, positions: int = 512
 
 
 def steps_of(inputs: Inputs) -> dict[str, Step]:
-    """What each training of a recipe has in memory in a step, by the key of its settings.
+    """The training step of each training of a recipe, by the key of its settings.
 
-    Batches are counted as if every sequence had its full length, activations of a gradient cache
-    as one chunk. In pre-training the method says how deep it is.
+    Sequences are counted at maximum length, gradient caches as one chunk. In pre-training the depth
+    depends on the method.
     """
     recipe, wanted = inputs.recipe, trainings_of(inputs.recipe)
     layers, hidden, vocabulary, positions = inputs.base.shape
@@ -328,7 +326,7 @@ def steps_of(inputs: Inputs) -> dict[str, Step]:
 
 
 def processes_of(inputs: Inputs, trainings: Iterable[str], numbers: Iterable[int]) -> list[int]:
-    """Those of some numbers of processes on which all trainings of a recipe can run."""
+    """Which of some numbers of processes all trainings of a recipe can run on."""
     recipe = inputs.recipe
     able = []
     for number in numbers:
@@ -336,7 +334,7 @@ def processes_of(inputs: Inputs, trainings: Iterable[str], numbers: Iterable[int
         for name in trainings:
             if name == "pretraining":
                 if objectives.method(recipe.objective.name).shares_batches:
-                    continue  # its pairs are counted when its texts are
+                    continue  # its number of pairs is known only with its texts
                 shared.append(recipe.pretraining.accumulation % number == 0)
             elif name in TRAININGS:
                 shared.append(getattr(recipe, name).batch_queries % number == 0)
@@ -350,7 +348,7 @@ def processes_of(inputs: Inputs, trainings: Iterable[str], numbers: Iterable[int
 
 
 def check_memory(inputs: Inputs, memory: int | None) -> None:
-    """Refuse a training that would run out of memory, perhaps after hours of others.
+    """Refuse a training that would run out of GPU memory, perhaps after hours of others.
 
     Args:
         inputs: the recipe with its models.
@@ -369,10 +367,10 @@ def check_memory(inputs: Inputs, memory: int | None) -> None:
 
 
 def smaller(recipe: Recipe, name: str, fitting: int) -> dict[str, int]:
-    """The keys of a recipe, and values with which a training keeps no more positions at a time.
+    """Keys of a recipe with values that limit a training to `fitting` positions at a time.
 
-    Pre-training that predicts tokens gets more micro-batches an update, of together as many tokens.
-    Trainings that compare the texts of a batch keep it and get a gradient cache (`chunk`).
+    Pre-training by token prediction gets more, smaller micro-batches per update. Contrastive
+    trainings keep their batch and get a gradient cache (`chunk`).
     """
     settings: Any = recipe
     for part in name.split("."):
@@ -392,15 +390,15 @@ def smaller(recipe: Recipe, name: str, fitting: int) -> dict[str, int]:
 
 
 def fitted(recipe: Recipe, memory: int | None = None) -> Recipe:
-    """The recipe, with every training cut to what fits the memory of a GPU (`smaller`); what fits
-    already is left as it is.
+    """The recipe, with every training fitted to the memory of a GPU (`smaller`); what fits already
+    is unchanged.
 
     Args:
-        recipe: any recipe whose models are at hand.
-        memory: bytes; None takes the GPU that is here, and without one returns the recipe.
+        recipe: any recipe whose models are available.
+        memory: bytes; None takes this machine's GPU, and without one returns the recipe.
 
     Returns:
-        A recipe with a key of its own. Its numbers are those of the first up to rounding.
+        A recipe with another key, and the same results up to rounding.
 
     Example: ``lab.Study("mine/rates", {"paper": lab.fitted(recipe)}, scale="paper").run()``
     """

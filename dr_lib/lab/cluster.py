@@ -1,9 +1,8 @@
-"""Studies on the workers of a Dask cluster, on this machine or on many. Page of the book:
+"""Studies on the workers of a Dask cluster, on one or many machines. Page of the book:
 practice/many-machines.
 
-What is submitted is stages, each under its name, so that the scheduler builds every one once,
-wherever it is needed; a worker that dies is replaced, and its training goes on from the last
-checkpoint. All workers see one cache.
+Stages are submitted under their names, so that the scheduler builds each one once; a dead worker is
+replaced, and its training resumes from the last checkpoint. All workers share one cache.
 """
 
 import os
@@ -16,20 +15,20 @@ from dr_lib.errors import InputError
 from dr_lib.lab.pipeline import pipeline
 from dr_lib.stages import Cache
 
-# torch's random numbers, and what transformers switches while it loads, are the process's
+# torch's random state and transformers' loading switches are global to the process
 TURNS = threading.Lock()
-RETRIES = 2  # of a stage that failed for a reason of its machine, such as a lost connection
+RETRIES = 2  # of a stage that failed because of its machine, such as a lost connection
 
 
 class Cluster(Executor):
-    """An executor for `Study` whose workers are Dask's.
+    """An executor for `Study` with Dask workers.
 
     Args:
         where: address of a scheduler, such as `"tcp://10.0.0.1:8786"`; or a number of workers to
             start on this machine.
 
     Raises:
-        InputError: Dask is not installed, or nothing answers under the address.
+        InputError: Dask is not installed, or the scheduler does not answer.
 
     Example:
         >>> with Cluster(2) as cluster:  # doctest: +SKIP
@@ -38,7 +37,7 @@ class Cluster(Executor):
 
     def __init__(self, where: str | int):
         try:
-            from distributed import Client, LocalCluster  # an extra, which most readers never need
+            from distributed import Client, LocalCluster  # an optional extra
         except ImportError:
             fix = "Install the extra: pip install 'dr_lib[cluster]'."
             raise InputError("Dask is not installed", where="cluster", fix=fix) from None
@@ -54,7 +53,7 @@ class Cluster(Executor):
             }
             where = self._own = LocalCluster(n_workers=int(where), **options)
         try:
-            # seconds: a scheduler that is up answers in a few milliseconds
+            # seconds: a running scheduler answers in milliseconds
             self.client = Client(where, timeout=3)
         except (OSError, ValueError) as error:
             fix = "Start `dask scheduler` there, or give a number of workers."
@@ -63,11 +62,11 @@ class Cluster(Executor):
 
     @property
     def _max_workers(self) -> int:
-        """How many runs a study has under way."""
+        """How many runs a study submits at a time."""
         return max(1, len(self.client.nthreads()))
 
     def submit(self, fn: Callable[..., Any], run: Any, cache: Cache) -> Future:
-        """The stages of a run that are not there yet, and `fn(run, cache)` once they are."""
+        """Submit the unfinished stages of a run, and `fn(run, cache)` after them."""
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         on_gpu = {"GPU": 1} if any("GPU" in worker["resources"] for worker in workers) else {}
         building: dict[str, Any] = {}
@@ -90,19 +89,19 @@ class Cluster(Executor):
         return last
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Leave the scheduler, and stop what was started here."""
+        """Disconnect from the scheduler, and stop a cluster that was started here."""
         self.client.close()
         if self._own:
             self._own.close()
 
 
 def build(run: Any, key: str, cache: Cache, before: Any) -> None:
-    """Build one stage of a run, on a worker, once those that it needs are there."""
+    """Build one stage of a run, on a worker, after its dependencies."""
     with TURNS:
         (stage,) = (stage for stage in pipeline(run.recipe).end.walk() if stage.key == key)
         cache.get(stage)
 
 
 def finish(fn: Callable[..., Any], run: Any, cache: Cache, before: Any) -> Any:
-    """What is left of a run when its stages are there."""
+    """The rest of a run, after its stages."""
     return fn(run, cache)

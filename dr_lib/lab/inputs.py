@@ -1,4 +1,4 @@
-"""What a recipe starts from: its collections and models, opened, and their texts as stages.
+"""Inputs of a recipe: its opened collections and models, and their tokens as stages.
 
 Nothing is built here. Page of the book: ideas/pipeline.
 """
@@ -38,13 +38,13 @@ MODEL_FILES = (
     "tokenizer_config.json",
     "vocab.txt",
 )
-"""What decides how a folder encodes: a large model's weights lie in several files, a projection in
+"""Files that determine a model: a large model's weights are in several files, a projection in
 `extra.safetensors`.
 """
 
 
 TAKEN_OVER = "Transformer", "Pooling", "Normalize", "Dropout"
-"""Modules of sentence-transformers of which a training that starts from them loses no weight."""
+"""Modules of sentence-transformers whose weights are kept by trainings."""
 
 
 class Shape(NamedTuple):
@@ -56,31 +56,30 @@ class Shape(NamedTuple):
     positions: int
 
     def work(self, length: int, *, predicted: float = 0.0) -> float:
-        """Operations of a training step for each token of sequences of a length; `predicted`: share
-        with logits.
+        """Operations of a training step per token of sequences of a given length; `predicted`:
+        share of positions with logits.
         """
         return bert_work(self.layers, self.hidden, self.vocabulary, predicted, length)
 
     def encoding(self, length: int) -> float:
-        """Operations of encoding one passage of a length: of the three parts of a training step the
-        forward one.
+        """Operations of encoding one passage of a given length: the forward pass, a third of a
+        training step.
         """
         return self.work(length) / 3 * length
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model to start from or to write with.
+    """A model to start from or to generate with.
 
     Attributes:
         name: its name in a record, never a path.
-        shape: its layers, hidden size, vocabulary and longest sequence.
+        shape: its layers, hidden size, vocabulary and maximum length.
         model: what stages depend on and load: a folder or hub name with its digest, or part of a
             stage that makes it.
-        tokenizer: the same for its tokenizer alone, which tokens depend on.
-        public: whether it brings a tokenizer of its own kind, rather than having been trained here.
-        pooling: how it makes a vector, where it is a model of sentence-transformers; None where it
-            does not say.
+        tokenizer: the same for its tokenizer alone, on which tokens depend.
+        public: whether it has a tokenizer of its own, rather than having been trained here.
+        pooling: its pooling, if it is a sentence-transformers model that declares one, else None.
         fresh_head: whether its masked-LM head is newly initialised, because it came without
             one.
     """
@@ -112,9 +111,10 @@ class Inputs:
 
     Attributes:
         collection: what the recipe trains on.
-        searched: what it is evaluated on: the same one but for zero-shot runs.
-        corpus: what is pre-trained on, and what pairs for it are made of: the same one unless
-            `pretraining.collection` is set, without what `pretraining.without_documents_of` says.
+        searched: what it is evaluated on: the same collection except in zero-shot runs.
+        corpus: what is pre-trained on, also by materials: the same collection unless
+            `pretraining.collection` is set, without the documents of
+            `pretraining.without_documents_of`.
         base: the masked LM that every training starts from.
 
     Raises:
@@ -132,7 +132,7 @@ class Inputs:
             self.searched = open_sample(elsewhere).with_own_passage(itself)
         elif not recipe.retriever and recipe.evaluation.kind != "bm25":
             read = {"train", recipe.evaluation.split} & {*self.collection.splits}
-            for split in read:  # of what is read when it is asked for
+            for split in read:  # loads lazily read splits
                 self.collection.qrels(split)
             self.searched = self.collection = self.collection.without_tested()
         self.corpus = open_sample(corpus) if corpus else self.collection
@@ -152,14 +152,14 @@ class Inputs:
 
     @cached_property
     def reader(self) -> Checkpoint:
-        """What the cross-encoder starts from: a model of its own, or the recipe's base."""
+        """The cross-encoder's starting point: a model of its own, or the recipe's base."""
         name = self.recipe.auxiliary.cross_encoder.model
         return open_checkpoint(name) if name else self.base
 
     @cached_property
     def most_relevant(self) -> int:
-        """The largest number of passages judged for a training query: a ranking to draw negatives
-        from must be deeper by this number.
+        """The largest number of judged passages of a training query, by which rankings for
+        negatives must be deeper.
         """
         return max(len(grades) for grades in self.collection.qrels("train").values())
 
@@ -167,20 +167,22 @@ class Inputs:
     def labelled_queries(self) -> int:
         """The number of training queries with a relevant passage that the recipe may learn from."""
         judged = [*self.collection.qrels("train").values()]
-        if self.recipe.negatives.answers != "positive":  # by which others may get one
+        if (
+            self.recipe.negatives.answers != "positive"
+        ):  # else an answer may make a passage positive
             judged = [grades for grades in judged if max(grades.values()) > 0]
         return round(len(judged) * (self.recipe.few_shot or 1))
 
     @property
     def reading(self) -> dict[str, Any]:
-        """How sequences are made in every training, and its random draws."""
+        """Arguments of every training: layout, dropout and seed."""
         recipe = self.recipe
         return {"layout": recipe.layout, "dropout": recipe.dropout, "seed": recipe.seed}
 
     # Texts ----------------------------------------------------------------------------------------
 
     def passages(self, collection: Collection | None = None, by: Checkpoint | None = None) -> Stage:
-        """The passages of a collection (default the recipe's) in the tokens of a model (default the
+        """Tokens of the passages of a collection (default the recipe's) for a model (default the
         base).
         """
         read = collection or self.collection
@@ -190,7 +192,7 @@ class Inputs:
     def queries(
         self, split: str, collection: Collection | None = None, by: Checkpoint | None = None
     ) -> Stage:
-        """The queries of a split of a collection (default the recipe's) in the tokens of a model
+        """Tokens of the queries of a split of a collection (default the recipe's) for a model
         (default the base).
         """
         collection, by = collection or self.collection, by or self.base
@@ -199,11 +201,10 @@ class Inputs:
     def pairs(
         self, split: str, collection: Collection, other: str | None = None
     ) -> tuple[Stage, Stage]:
-        """Queries and passages in the cross-encoder's tokens; the base model's where both
+        """Tokens of queries and passages for the cross-encoder; those of the base model if the
         tokenizers agree.
 
-        What scores in the cross-encoder's place (`other`, as in `reranking.by`) starts from the
-        base model.
+        Another scorer (`other`, as in `reranking.by`) starts from the base model.
         """
         by = self.base if other or self.reader.tokenizer == self.base.tokenizer else self.reader
         return self.queries(split, collection, by), self.passages(collection, by)
@@ -215,8 +216,8 @@ class Inputs:
         cut: bool = False,
         weights: tuple[float, float] | None = None,
     ) -> Stage:
-        """BM25 over the passages, titles included where the recipe reads them; whole, or cut as the
-        encoder reads them; with the usual weights, or with other k1 and b.
+        """BM25 over the passages, with titles if the recipe reads them; whole, or truncated as for
+        the encoder; with the default k1 and b, or others.
         """
         limits = {"tokenizer": self.base.tokenizer, "layout": self.recipe.layout} if cut else {}
         searched, title = collection or self.collection, self.recipe.title != "none"
@@ -230,7 +231,7 @@ class Inputs:
     def bm25_run(
         self, split: str, depth: int, collection: Collection | None = None, **how: Any
     ) -> Stage:
-        """BM25's ranking for the queries of a split; `how` as of `bm25_index`."""
+        """BM25's ranking for the queries of a split; `how` as for `bm25_index`."""
         collection = collection or self.collection
         index = self.bm25_index(collection, **how)
         made = retrieval.bm25_run(index, collection, split=split, depth=depth)
@@ -240,13 +241,13 @@ class Inputs:
     # Work, in operations: what a run costs, told beforehand ---------------------------------------
 
     def work_a_token(self) -> float:
-        """Of a training step for one token of a model of the base's size that predicts at all
-        positions.
+        """Operations of a training step per token, for a model of the base's size that predicts at
+        all positions.
         """
         return self.base.shape.work(self.recipe.passage_length, predicted=1.0)
 
     def writing_work(self, options: Training) -> float:
-        """Of a whole training of such a model."""
+        """Operations of a whole training of such a model."""
         read = options.steps * options.accumulation * options.tokens_per_batch
         return read * self.work_a_token()
 
@@ -257,7 +258,7 @@ class Inputs:
 
 
 def check_within_reach(recipe: Recipe) -> None:
-    """Refuse, before anything is fetched, collections of which something cannot be had."""
+    """Refuse, before anything is downloaded, collections that are not fully available."""
     options, trains = recipe.evaluation, not recipe.retriever and recipe.final != "pretrained"
     trainings = (recipe.finetuning, recipe.finetuning2, recipe.distillation)
     read = {options.split} if options.on is None else set()
@@ -285,8 +286,8 @@ def encoding_work(encoder: Data, length: int) -> float:
 
 
 def in_shards(make: Callable[..., Stage], passages: int, each: float = 0.0) -> list[Stage]:
-    """The stages that encode this many passages, one per shard: `make` takes its `rows`, `each` is
-    the cost of a passage.
+    """The stages that encode this many passages, one per shard: `make` takes `rows`, `each` is the
+    cost of a passage.
     """
     return [
         make(rows=(first, end)).costs(each * (end - first))
@@ -306,7 +307,7 @@ def open_checkpoint(name: str) -> Checkpoint:
         InputError: there is nothing usable under that name.
     """
     if name.endswith((".yaml", ".yml")):
-        # as seen from here, else from the project's root: a notebook may run anywhere
+        # relative to the current folder, else to the project's root: a notebook may run anywhere
         path = Path(name).expanduser()
         recipe = BaseRecipe.load(path if path.exists() else places.project_root() / path)
         shape = Shape(recipe.layers, recipe.hidden, recipe.vocabulary, recipe.positions)
@@ -317,13 +318,13 @@ def open_checkpoint(name: str) -> Checkpoint:
 
 
 def name_of(name: str, folder: Path) -> str:
-    """What a record calls a model: its name, or of a path the last part."""
+    """A model's name in a record: its name, or the last part of a path."""
     return folder.name if name == "embedded" or is_place(name) else name
 
 
 def open_writer(name: str) -> Checkpoint:
-    """Find a ready question generator or causal LM by its name in a recipe; its tokenizer may be of
-    any kind.
+    """Find a trained question generator or causal LM by its name in a recipe; its tokenizer may be
+    of any kind.
 
     Args:
         name: "embedded", the question generator of the book; a local folder; a hub name.
@@ -331,10 +332,10 @@ def open_writer(name: str) -> Checkpoint:
     Raises:
         InputError: there is nothing usable under that name.
     """
-    # it reads tokens, as it was trained, where a public model reads texts
+    # it reads tokens, as in its training; a public model reads texts
     embedded = name == "embedded"
     folder = places.embedded_writer() if embedded else find_model(name, ["config.json"])
-    model = Data(str(folder), folder_digest(folder))  # kinds differ in their files
+    model = Data(str(folder), folder_digest(folder))  # model types differ in their files
     tokenizer = Data(str(folder), tokenizer_digest(load_tokenizer(folder))) if embedded else model
     shown, unknown = name_of(name, folder), Shape(0, 0, 0, 0)
     return Checkpoint(shown, unknown, model, tokenizer, public=not embedded)
@@ -368,12 +369,10 @@ def _open_checkpoint(folder: Path, name: str, _: str) -> Checkpoint:
 
 
 def pooling_of(folder: Path) -> str | None:
-    """How a model of sentence-transformers makes a vector of its states, "cls" or "mean"; None for
-    any other folder.
+    """The pooling of a sentence-transformers model, "cls" or "mean"; None for any other folder.
 
     Raises:
-        InputError: it pools in another way, or has a module, such as a projection, that a training
-            would not take over.
+        InputError: another pooling, or a module, such as a projection, that a training would drop.
     """
     modules = read_json(folder / "modules.json") if (folder / "modules.json").is_file() else []
     for kind in (module["type"].rpartition(".")[2] for module in modules):
@@ -400,7 +399,7 @@ def pooling_of(folder: Path) -> str | None:
 def has_head(folder: Path) -> bool:
     """Whether the weights of a folder include a masked-LM head."""
     names: list[str] = []
-    for path in folder.glob("model*.safetensors"):  # a large model's lie in several files
+    for path in folder.glob("model*.safetensors"):  # a large model has several files
         with safe_open(path, "pt") as weights:
             names += weights.keys()
     return any(name.startswith(("cls.predictions", "generator_predictions")) for name in names)
@@ -408,6 +407,6 @@ def has_head(folder: Path) -> bool:
 
 @stage()
 def with_head(folder: Path, start: Path) -> None:
-    """`model/`: an encoder that has no masked-LM head with a fresh one, to pre-train it further."""
+    """`model/`: an encoder without a masked-LM head with a new one, for further pre-training."""
     model = models.with_fresh_head(start)
     models.save_masked_lm(model, load_tokenizer(start), folder / "model")

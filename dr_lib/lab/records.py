@@ -1,11 +1,11 @@
-"""Records: what a run was and what it measured, the source of every recorded number on a page.
+"""Records: the description and results of a run, the source of every recorded number on a page.
 
 Page of the book: reference/records. A record is one line of JSON: recipe, keys of its stages,
 digests of its data, the score and the cluster of every query, seed, versions, machine, times,
-commit and epoch, and a checksum of all of them. It holds no path, host name or user name. The
-records of a study lie together in one packed file, `book/records/<scale>/<study>.jsonl.xz`, with
-those of its trainings on other queries (`<study>-dev`, `<study>-elsewhere`); a run leaves a file of
-its own, with one line, in the cache, and `publish` adds it to the book's.
+commit and epoch, and a checksum of all of them. It contains no path, host name or user name. The
+records of a study are in one compressed file, `book/records/<scale>/<study>.jsonl.xz`, with those
+of its trainings on other queries (`<study>-dev`, `<study>-elsewhere`); a run writes a file of its
+own, with one line, to the cache, and `publish` adds it to the book's.
 """
 
 import hashlib
@@ -46,18 +46,18 @@ from dr_lib.training import TrainLog
 NAME_OF_SCALE = re.compile(r"[A-Za-z0-9][\w.-]*(?<!\.yaml)")
 PACKED = ".jsonl.xz"
 OTHER_QUERIES = re.compile(r"(-dev|-elsewhere)+$")
-"""How studies end that search with another study's trainings; they share its file."""
+"""Suffixes of studies that evaluate another study's trainings; they share its file."""
 NAMED = [re.compile(rb'"%s":("(?:[^"\\]|\\.)*")' % name) for name in (b"study", b"scale")]
-"""How a line names its study and scale; inside of a text the marks would be escaped."""
+"""Finds study and scale in a line; inside a text the quotes would be escaped."""
 FILES = (PACKED, ".json")
-"""How names of files with records end."""
+"""Suffixes of record files."""
 LARGEST, LARGEST_DICTIONARY = 512 << 20, 128 << 20
-"""Bytes that a file of records may unpack to, and that unpacking it may take: 2,000 runs of 10,000
+"""Limits in bytes of the decompressed size and of the decompressor's memory: 2,000 runs of 10,000
 queries.
 """
 RESTORE = "Restore the record, or remove it and run again."
 TRAINED = ("pretrained", "retriever", "cross_encoder", "dialogue_cross_encoder", "late_interaction")
-"""Stages whose logs a record holds."""
+"""Stages whose logs are part of a record."""
 
 
 class Record(Settings):
@@ -65,24 +65,23 @@ class Record(Settings):
 
     Attributes:
         study: the notebook's study, e.g. "simlm/table08".
-        label: the configuration's name, as the paper's table has it.
+        label: the configuration's name in the paper's table.
         scale: "smoke", "laptop", "gpu" or "paper".
         seed: the seed of the run.
-        epoch: number of the golden scores that the code gave (see `epoch`); None where it is not
-            known.
-        recipe: the whole recipe, without places (see `Recipe.portable`).
+        epoch: number of the golden scores of the code (see `epoch`); None if unknown.
+        recipe: the whole recipe, without paths (see `Recipe.portable`).
         recipe_digest: `json_digest(recipe)`.
         keys: stage -> full key.
         code: kind of stage -> digest of the code that computed it; "method" and "distil" -> that of
             the pre-training method and of a distillation. {} in records from before keys held the
             code.
         data: collection name and digest, sizes, base model, tokenizer.
-        scores: the value of every query by measure, as `Scores.to_dict` gives it.
-        clusters: which queries stand together; by default each for itself.
+        scores: the value of every query by measure, from `Scores.to_dict`.
+        clusters: the cluster of each query; by default each is its own.
         means: measure -> mean over queries.
         training: per training stage: steps, final loss, thinned loss curve, tokens per second, peak
             memory, seconds.
-        seconds: stage kind -> wall seconds it took when it was built.
+        seconds: stage kind -> wall seconds of its build.
         versions: package -> version.
         machine: processor, cores, memory, accelerator.
         commit: commit of the checkout and whether `dr_lib` had changes.
@@ -127,7 +126,7 @@ class Record(Settings):
             raise ValueError("the recipe does not have the digest given for it")
         if self.recipe.get("seed") != self.seed:
             raise ValueError(f"seed {self.seed} is not the recipe's {self.recipe.get('seed')}")
-        # of all queries at once, which are unpacked only when they are asked for
+        # computed without unpacking the values of every query
         try:
             values = np.array(self.scores["values"], np.float32).astype(np.float64)
             row = np.array(self.scores["row"], np.int64)
@@ -156,15 +155,15 @@ class Record(Settings):
 
     @property
     def name(self) -> str:
-        """Study, label, seed and the first digits of the evaluation's key: distinct among the
-        records of a scale.
+        """Study, label, seed and the first digits of the evaluation's key: unique among the records
+        of a scale.
         """
         end = self.keys["evaluation"][:8]
         return f"{slug(self.study)}_{slug(self.label)}_seed{self.seed}_{end}"
 
     @property
     def file_name(self) -> str:
-        """The file of its study, in the book's folder of its scale."""
+        """The name of its study's file in the book."""
         return _packed_name(self.study)
 
     @cached_property
@@ -179,14 +178,12 @@ class Record(Settings):
 
     @property
     def trained_on(self) -> dict[str, Any]:
-        """Facts of the collection that the models learned from: the one that was searched, unless
-        another is named.
-        """
+        """Facts of the training collection: the searched one, unless another is named."""
         return self.data.get("trained_on", self.searched_on)
 
     @property
     def evaluation(self) -> dict[str, Any]:
-        """What the recipe says of the measuring; {} where it says nothing."""
+        """The recipe's `evaluation`; {} if it has none."""
         return self.recipe.get("evaluation") or {}
 
     @property
@@ -201,16 +198,16 @@ class Record(Settings):
         return self.measured.per_query(measure)
 
     def line(self) -> str:
-        """The record as one line of JSON, with a checksum of itself."""
+        """The record as one line of JSON, with its checksum."""
         return canonical(sealed(self.model_dump(mode="json")))
 
     def save(self, folder: Path) -> Path:
-        """Write the record into a file of its own in one step; return the file's path."""
+        """Write the record to a file of its own, atomically; return the path."""
         return save_records([self], folder / f"{self.name}{PACKED}")
 
 
 def save_records(records: Iterable[Record], path: Path) -> Path:
-    """Write records into one file in one step, a line each: packed where its name ends in .xz."""
+    """Write records to one file, atomically, a line each: compressed if its name ends in .xz."""
     content = "".join(f"{record.line()}\n" for record in records).encode()
     if path.suffix == ".xz":
         content = lzma.compress(content, check=lzma.CHECK_SHA256, preset=6)
@@ -235,7 +232,7 @@ def load_record(path: Path) -> Record:
 
 
 def read_all(path: Path) -> list[Record]:
-    """The records of a file; `InputError` where a line is none."""
+    """The records of a file; `InputError` if a line is not a record."""
     records, broken = read_records(path)
     if broken:
         raise broken[0]
@@ -243,14 +240,13 @@ def read_all(path: Path) -> list[Record]:
 
 
 def read_records(path: Path) -> tuple[list[Record], list[InputError]]:
-    """The records of a file, and an error for each line that is none.
+    """The records of a file, and an error for each line that is not a record.
 
-    Records of one file share their queries and clusters in memory, as most of them have the same.
+    Records of one file share their queries and clusters in memory, which are mostly the same.
 
     Returns:
-        The records in the order of their lines; errors that name file, line and what is wrong with
-        it: not JSON, altered (its checksum differs), of another format, or in contradiction with
-        itself.
+        The records in order; errors that name file, line and problem: not JSON, altered (its
+        checksum differs), of another format, or inconsistent.
     """
     records, broken = [], []
     try:
@@ -270,7 +266,7 @@ def read_records(path: Path) -> tuple[list[Record], list[InputError]]:
 
 
 def _content(path: Path) -> bytes:
-    """The bytes of a file, unpacked within bounds."""
+    """The bytes of a file, decompressed within limits."""
     try:
         content = path.read_bytes()
         if path.suffix != ".xz":
@@ -288,16 +284,16 @@ def _content(path: Path) -> bytes:
 
 
 class Shared:
-    """What records of one file have in common: most of a line is the ids of its queries, and to
-    parse them once takes a fifth of the time.
+    """Common parts of the records of a file: most of a line is query ids, and parsing them once
+    takes a fifth of the time.
     """
 
     def __init__(self) -> None:
         self.texts: dict[bytes, Any] = {}
 
     def taken_out(self, line: bytes, key: str) -> tuple[bytes, Any]:
-        """The line with null for a key whose value an earlier line had, and that value; else the
-        line, and None.
+        """If an earlier line had the same value for a key, the line with null in its place, and the
+        value; else the line, and None.
         """
         for text, value in self.texts.items():
             if text.startswith(b'"%s":' % key.encode()) and text in line:
@@ -305,13 +301,13 @@ class Shared:
         return line, None
 
     def add(self, key: str, value: Any, content: Any) -> Any:
-        """Keep the value of a key, which stands in a line as this content."""
+        """Remember the value of a key, whose JSON is `content`."""
         self.texts[f'"{key}":{canonical(content)}'.encode()] = value
         return value
 
 
 def _record(line: bytes, where: str, shared: Shared) -> Record:
-    # the checksum stands first: of a line as `Record.line` writes it the bytes tell
+    # the checksum comes first: lines written by `Record.line` are verified without parsing
     unaltered = hashlib.sha256(b"{" + line[79:]).hexdigest().encode() == line[13:77]
     if unaltered:
         line, queries = shared.taken_out(line, "queries")
@@ -335,7 +331,7 @@ def _record(line: bytes, where: str, shared: Shared) -> Record:
     except InputError as error:
         problem = f"{error.where}: {error.problem}"
         raise InputError(problem, where=where, fix=RESTORE) from None
-    # of values that are sealed and yet no record's
+    # values with a valid checksum that are not a record's
     except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
         problem = f"not a record ({first_line(error)})"
         raise InputError(problem, where=where, fix=RESTORE) from None
@@ -346,11 +342,10 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def load_records(folder: str | Path, study: str | None = None) -> list[Record]:
-    """All records of a folder (of one study, if given), by study, label, seed and time; [] where
-    there is no such folder, or no record of the study in it.
+    """All records of a folder (of one study, if given), by study, label, seed and time; [] if there
+    is no such folder, or no record of the study in it.
 
-    What cannot be read is left out, and one warning names it. A file that was read before and has
-    not been written since is not read again.
+    Unreadable records are skipped with one warning. Unchanged files are not read again.
 
     Args:
         folder: such as "book/records/laptop".
@@ -370,8 +365,8 @@ def load_records(folder: str | Path, study: str | None = None) -> list[Record]:
 
 
 def studies_in(folder: Path) -> dict[str, str]:
-    """Study -> scale of the records of a folder, as their lines name them: to parse the lines
-    takes ten times as long. A file that cannot be read has none.
+    """Study -> scale of the records of a folder, without parsing the lines, which takes ten times
+    as long. Unreadable files are skipped.
     """
     names = {}
     for path in sorted(folder.glob(f"*{PACKED}")):
@@ -389,14 +384,12 @@ def _packed_name(study: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _loaded(path: Path, state: str) -> tuple[list[Record], list[InputError]]:
-    """`read_records`, unless the file is as it was when it was last read."""
+    """`read_records`, cached by the state of the file."""
     return read_records(path)
 
 
 def live_folder(scale: str) -> Path:
-    """Where the runs of this machine leave their records; refused where the scale is not a name
-    but, say, a path.
-    """
+    """The folder of this machine's records; refuses a scale that is not a name but, say, a path."""
     if not NAME_OF_SCALE.fullmatch(scale):
         raise InputError(
             f"{scale!r} is not the name of a scale",
@@ -407,20 +400,19 @@ def live_folder(scale: str) -> Path:
 
 
 def recorded_folder(scale: str) -> Path:
-    """Where the book keeps the records it shows."""
+    """The folder of the book's records."""
     return places.records_root() / scale
 
 
 def publish(records: Sequence[Record]) -> list[Path]:
-    """Add records to the book, in place of earlier ones of the same study, label, seed, scale and
+    """Add records to the book, replacing earlier ones of the same study, label, seed, scale and
     collection. A run that is published again keeps its certificates.
 
     Returns:
         The files of their studies that have changed.
 
     Raises:
-        InputError: a record of no known scale, or a file of the book that cannot be read whole:
-            nothing is written then.
+        InputError: an unknown scale, or an unreadable file of the book; nothing is written then.
     """
     studies = defaultdict(list)
     for record in records:
@@ -437,7 +429,7 @@ def publish(records: Sequence[Record]) -> list[Path]:
 
 
 def _merged(earlier: Sequence[Record], added: Sequence[Record]) -> list[Record]:
-    """The records of a file of the book with those that are added, each place once."""
+    """The records of a file of the book with new ones added or replaced."""
     by_place = {_place(record): record for record in earlier}
     for record in added:
         before = by_place.get(_place(record), record)
@@ -453,9 +445,9 @@ def _place(record: Record) -> tuple[str, str, int, str]:
 
 
 def training_log(file: Path) -> dict[str, Any]:
-    """Totals of a training from its `log.json`, and its curve, thinned and shortened.
+    """Totals of a training from its `log.json`, and its curve, thinned and rounded.
 
-    The curve has about 50 evenly spaced rows, the last one kept, of whole numbers or five digits:
+    The curve has about 50 evenly spaced rows, including the last, with integers or five digits:
     more than a figure shows.
     """
     log = TrainLog.load(file)
@@ -482,7 +474,7 @@ TRAIN = (
 
 
 def models_of(record: Record, cache: Cache | None = None) -> dict[str, Path]:
-    """Folders of the models that a run ended with, by what they are.
+    """Folders of the models of a run, by role.
 
     Args:
         record: of a run on this machine.
@@ -515,9 +507,7 @@ def models_of(record: Record, cache: Cache | None = None) -> dict[str, Path]:
 
 
 def sides(trained: Path) -> dict[str, Path]:
-    """The models in the folder of a training by what they are: one for both sides, or one for
-    each.
-    """
+    """The models in the folder of a training by role: one for both sides, or one for each."""
     if (trained / "passage_model").is_dir():
         return {"query-encoder": trained / "model", "passage-encoder": trained / "passage_model"}
     return {"retriever": trained / "model"}
@@ -546,13 +536,13 @@ def stage_folder(record: Record, name: str, cache: Cache | None = None) -> Path:
 
 
 def ranking_of(record: Record, cache: Cache | None = None) -> Ranking:
-    """What a run of this machine found for each query it was evaluated on, best first.
+    """The ranking of a run of this machine, best first.
 
     Raises:
         InputError: the run was not made here, its stages were removed, or a file of them was
             altered.
     """
-    name = "run" if "run" in record.keys else "bm25_run"  # of BM25, whose run is no retriever's
+    name = "run" if "run" in record.keys else "bm25_run"  # for BM25
     return Ranking.open(stage_folder(record, name, cache) / "ranking")
 
 
@@ -581,10 +571,10 @@ def commit() -> dict[str, str | bool | None]:
 
 
 def epoch() -> int | None:
-    """The number of the golden scores that this code gives; None outside a checkout.
+    """The number of this code's golden scores; None outside a checkout.
 
-    A commit that leaves the golden scores as they are stays in the epoch, however much code it
-    moves: numbers of one epoch compare.
+    A commit that does not change the golden scores stays in the epoch, however much code it
+    changes: numbers of one epoch are comparable.
     """
     golden = places.project_root() / "tests" / "golden" / "golden.json"
     return read_json(golden)["epoch"] if golden.is_file() else None

@@ -1,9 +1,8 @@
-"""A study: labelled recipes times seeds, run one after the other or side by side, within a time
-budget.
+"""A study: labelled recipes times seeds, run sequentially or in parallel, within a time budget.
 
-Page of the book: practice/own-corpus. A run that has left its record is not run again; a run that
-fails does not lose the others. When the time is up, what is under way is stopped and what is left
-is listed: the next call goes on.
+Page of the book: practice/own-corpus. A run with a record is not run again; a failing run does not
+affect the others. When time is up, running work is stopped and pending runs are listed: the next
+call continues.
 """
 
 import os
@@ -40,13 +39,13 @@ from dr_lib.stages import Cache, Data, Stage, TimeIsUpError, check_alone, now, s
 from dr_lib.training import TrainLog, machine
 
 STARTING = 0.03
-"""Seconds in which a processor starts the kernels of one micro-batch on a GPU, which is the least
-that it takes: 22 to 51 milliseconds for models of 2 x 128 on an H200, sixteen beside each other.
+"""Seconds to launch the kernels of one micro-batch on a GPU, a lower bound on its time: 22 to 51
+milliseconds for 2 x 128 models on an H200, sixteen in parallel.
 """
 SPEEDS = {"a data-centre GPU": (2e14, STARTING), "two processor cores": (1.6e11, 0.0)}
-"""Operations a second that training has reached, and the least seconds of a micro-batch."""
+"""Operations per second reached in training, and the minimum seconds of a micro-batch."""
 UTILISED = 0.3
-"""Share of a GPU's measured peak that training reaches, about."""
+"""Approximate share of a GPU's measured peak that training reaches."""
 GPUS = (1, 2, 4, 8)
 BM25 = "BM25"
 WORK = {
@@ -60,13 +59,13 @@ WORK = {
     "bm25_run": "BM25",
     "dense_run": "search and mining",
 }
-"""What kinds of stages do, in words."""
+"""Kinds of stages in words."""
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run of a study: a recipe (seed included), the names its record will carry, and where it
-    searches, if it is named.
+    """One run of a study: a recipe (seed included), the names for its record, and the name of the
+    searched collection, if there are several.
     """
 
     study: str
@@ -77,15 +76,15 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Label and seed, as shown in the progress bar and in messages."""
+        """Label and seed, for the progress bar and messages."""
         return f"{self.label}{self.searched and f' on {self.searched}'} (seed {self.recipe.seed})"
 
 
 def execute(run: Run, cache: Cache) -> Record:
-    """Build whatever a run ends with and is not there yet, and describe the stages that this end
-    rests on.
+    """Build the end of a run, if it is not finished yet, and make a record of it and the stages
+    behind it.
 
-    Threads of one process take turns, so that each run has the numbers that it has alone.
+    Threads of one process take turns, so that results do not depend on other runs.
     """
     with TURNS:
         plan = pipeline(run.recipe)
@@ -95,10 +94,10 @@ def execute(run: Run, cache: Cache) -> Record:
     trainings, seconds = {}, {name: manifest["seconds"] for name, manifest in manifests.items()}
     for name, stage in stages.items():
         if stage.kind in TRAINED and "log.json" in (files := manifests[name]["files"]):
-            # unread so far if what rests on it was there already
+            # not yet checked if the stages that depend on it were finished
             cache.check(folder := cache.folder(stage))
             log = training_log(folder / "log.json")
-            # a manifest has those of the last part, if it was resumed
+            # the manifest has only the last part of a resumed build
             seconds[name] = log["wall_seconds"]
             if name in TRAINED:
                 weights = {
@@ -106,7 +105,7 @@ def execute(run: Run, cache: Cache) -> Record:
                     for file, facts in files.items()
                     if file.endswith(".safetensors")
                 }
-                # of the last part, if it was resumed
+                # only the last part of a resumed build
                 spent = {"processor_seconds": manifests[name].get("processor_seconds")}
                 trainings[name] = log | spent | {"weights": weights}
     code = {stage.kind: stage.code for stage in stages.values()}
@@ -142,15 +141,14 @@ def measured(
     scale: str,
     clusters: Clusters | None = None,
 ) -> Record:
-    """Save the record of numbers that a notebook computes by itself: sizes, times, statistics of
-    masks.
+    """Save a record of numbers that a notebook computed itself: sizes, times, statistics of masks.
 
     Args:
-        study, label, scale: as of `Run`.
-        recipe: the settings that the numbers hold for.
-        scores: the values, and names of what was counted or timed.
-        collection: name of the text, and its digest and sizes where it has some.
-        clusters: which of the values stand together; None where each stands for itself.
+        study, label, scale: as for `Run`.
+        recipe: the settings behind the numbers.
+        scores: the values, with names of what was counted or timed.
+        collection: name of the text, with its digest and sizes if it has any.
+        clusters: clusters of the values; None if they are independent.
     """
     made_from = {
         "study": study,
@@ -170,7 +168,7 @@ def measured(
 
 
 def _record(run: Run, scores: Scores, **facts: Any) -> Record:
-    """The record of some scores: who made them, when, with what and on which machine."""
+    """The record of some scores, with time, versions, machine and commit."""
     here = machine.machine_facts()
     made = {"versions": here.pop("versions"), "machine": here, "commit": commit(), "created": now()}
     made["epoch"] = epoch()
@@ -189,9 +187,7 @@ def _record(run: Run, scores: Scores, **facts: Any) -> Record:
 
 
 def versions_of(manifests: Any) -> dict[str, str]:
-    """Versions that the stages were built with; "a and b" where some stages were built with another
-    one.
-    """
+    """Versions that the stages were built with; "a and b" if they differ."""
     merged = defaultdict(set)
     for manifest in manifests:
         for name, version in manifest["versions"].items():
@@ -200,7 +196,7 @@ def versions_of(manifests: Any) -> dict[str, str]:
 
 
 def clusters(plan: Plan, query_ids: Sequence[str]) -> Clusters:
-    """The cluster of every query that a run was measured on."""
+    """The cluster of every query of a run."""
     inputs, options = plan.inputs, plan.inputs.recipe.evaluation
     if options.task:
         return options.task.clusters(len(query_ids))
@@ -210,7 +206,7 @@ def clusters(plan: Plan, query_ids: Sequence[str]) -> Clusters:
 
 
 def data_facts(plan: Plan) -> dict[str, Any]:
-    """What the run was measured on and made from: names, sizes and digests."""
+    """What a run was trained and measured on: names, sizes and digests."""
     inputs, recipe = plan.inputs, plan.inputs.recipe
     options = recipe.evaluation
     if task := options.task:
@@ -260,12 +256,12 @@ class StudyResult:
 
     Attributes:
         records: run -> its record.
-        pending: runs that the time budget did not allow -> how far they are, such as "1,250 of
-            2,000 steps of pre-training"; "" where nothing is begun.
+        pending: runs beyond the time budget -> their progress, such as "1,250 of 2,000 steps of
+            pre-training"; "" if not begun.
         failures: runs -> the error that ended them.
-        needed: seconds that the pending runs take on this machine, about; without a GPU on two
-            processor cores.
-        done: seconds that what this call did takes, by the same measure.
+        needed: estimated seconds for the pending runs on this machine; without a GPU, on two CPU
+            cores.
+        done: estimated seconds of the work done by this call, by the same measure.
     """
 
     records: dict[Run, Record] = field(default_factory=dict)
@@ -281,9 +277,7 @@ class StudyResult:
         return "\n".join([*map(repr, self.records.values()), *others]) or "no runs"
 
     def runs(self, searched: str | None = None) -> dict[str, list[Record]]:
-        """Label -> records in the order of their seeds, as tables and figures take them; of one
-        searched collection, if named.
-        """
+        """Label -> records by seed, for tables and figures; of one searched collection if given."""
         runs: dict[str, list[Record]] = defaultdict(list)
         for run in sorted(self.records, key=lambda run: run.recipe.seed):
             if searched in (None, run.searched):
@@ -298,10 +292,10 @@ class StudyResult:
 
 
 class StudyError(RuntimeError):
-    """Some runs of a study failed; the others have left their records.
+    """Some runs of a study failed; the others have records.
 
     Attributes:
-        result: everything that did finish, and the failures.
+        result: everything that finished, and the failures.
     """
 
     def __init__(self, result: StudyResult):
@@ -315,17 +309,17 @@ class Study:
 
     Args:
         name: paper and table, e.g. "simlm/table08".
-        recipes: label -> recipe; the labels are the paper's names of the rows.
-        seeds: seeds to run each recipe with; the first seed of all recipes comes before the second
-            of any.
-        scale: name of the scale that the recipes are of, for the records; it has no default, since
-            a recipe does not tell it.
-        minutes: time budget of one call of `run`; None: that of the cache. What is under way when
-            the time is up is stopped, a training with a checkpoint of its last step, encoding and
-            writing with what they have; other stages are finished first.
-        executor: any `concurrent.futures` executor of processes (threads would take turns), or
-            `lab.Cluster` for machines; None takes the cluster that `DR_CLUSTER` names, else runs
-            one after the other in this process.
+        recipes: label -> recipe; labels are the row names of the paper's table.
+        seeds: seeds for each recipe; all recipes run with the first seed before any with the
+            second.
+        scale: name of the recipes' scale, for the records; required, since recipes do not contain
+            it.
+        minutes: time budget of one call of `run`; None: that of the cache. When time is up,
+            trainings stop with a checkpoint, encoding and generation with their progress; other
+            stages are finished first.
+        executor: any `concurrent.futures` process executor (threads would take turns), or
+            `lab.Cluster`; None takes the cluster in `DR_CLUSTER`, else runs sequentially in this
+            process.
         cache: where stages are kept.
         records: folder of the records; default `live_folder(scale)`.
     """
@@ -348,10 +342,10 @@ class Study:
                 "nothing to run", where=name, fix="Give at least one recipe and one seed."
             )
         self.name, self.scale, self.minutes = name, scale, minutes
-        # as the runner of notebooks sets it (`run_notebooks.py --cluster`)
+        # set by `run_notebooks.py --cluster`
         where = os.environ.get("DR_CLUSTER")
         self.executor = executor or (Cluster(where) if where else None)
-        # Dask's own executor does not say how many it takes: then all runs are handed over at once.
+        # Dask's own executor does not tell its size: then all runs are submitted at once.
         self.at_once = getattr(
             self.executor, "_max_workers", len(seeds) * len(recipes) if self.executor else 1
         )
@@ -363,10 +357,10 @@ class Study:
         ]
 
     def run(self) -> StudyResult:
-        """Run what is missing and fits the budget.
+        """Run what is missing, within the time budget.
 
         Raises:
-            InputError: a recipe cannot be run (before anything has started).
+            InputError: a recipe cannot be run (raised before anything starts).
             StudyError: a run failed; its `result` has the others.
         """
         check_alone()
@@ -389,19 +383,19 @@ class Study:
                 for run, far in result.pending.items()
             )
             tqdm.write(f"{self.name}: {len(left)} runs pending for lack of time: {names}")
-        # not as they came in
+        # in the order of the runs
         result.failures = {run: result.failures[run] for run in ends if run in result.failures}
         if result.failures:
             raise StudyError(result)
         return result
 
     def _seconds_left(self, ends: Iterable[Stage]) -> float:
-        """What is not finished below some stages, in seconds as `seconds_here` has them."""
+        """Estimated seconds of unfinished work behind some stages, as by `seconds_here`."""
         rest = [rest_of(stage, self.cache) for stage in self.cache.missing(ends)]
         return seconds_here(rest)
 
     def _recorded(self, plans: Mapping[Run, Plan]) -> dict[Run, Record]:
-        """The records that were made from exactly the same stages and of the same data."""
+        """The records made from exactly the same stages and data."""
         earlier = {
             (record.label, record.seed, record.keys["evaluation"], record.recipe_digest): record
             for record in load_records(self.folder, self.name)
@@ -414,7 +408,7 @@ class Study:
         return matching
 
     def _announce(self, plans: Sequence[Plan]) -> None:
-        """Say what is to do, and what it takes."""
+        """Announce what is to be done, and how long it takes."""
         work = outlook([plan.end for plan in plans], self.cache) or "without training"
         needed = memory_needed(plans)
         runs = f"{len(plans)} run{'s' * (len(plans) > 1)} to do"
@@ -428,8 +422,8 @@ class Study:
         result: StudyResult,
         whole: float,
     ) -> None:
-        """Run as many at once as the executor takes while there is time; what becomes of them goes
-        into the result. `whole`: seconds of all of them, as `seconds_here` has them.
+        """Run as many at once as the executor takes, until time is up; add outcomes to the result.
+        `whole`: estimated seconds of all runs, as by `seconds_here`.
         """
         waiting, under_way, begun = [*runs], {}, time.monotonic()
         with tqdm(total=len(runs), desc=self.name, unit="run") as bar:
@@ -442,7 +436,7 @@ class Study:
                     run = waiting.pop(0)
                     rest = (run, *waiting, *under_way.values())
                     left, still = self._seconds_left(ends[other] for other in rest), ""
-                    if left < whole:  # at the pace of what was done
+                    if left < whole:  # extrapolated from the work done so far
                         seconds = (time.monotonic() - begun) * left / (whole - left)
                         still = f", {spell_seconds(seconds)} left"
                     bar.set_postfix_str(run.name + still)
@@ -463,8 +457,8 @@ class Study:
                     bar.update()
 
     def _submit(self, run: Run, cache: Cache) -> Future:
-        """The future of a run; without an executor it is done. What cannot even be begun has
-        failed, and loses no other.
+        """The future of a run, already done without an executor. A run that cannot be submitted has
+        failed, without affecting others.
         """
         done: Future = Future()
         try:
@@ -477,8 +471,8 @@ class Study:
 
 
 def outlook(ends: Iterable[Stage], cache: Cache) -> str:
-    """What is to be trained, encoded, searched and written for some stages, and how long it takes:
-    on the GPU that is there, else on either device; empty where nothing of this is left.
+    """What is to be trained, encoded, searched and generated for some stages, and how long it
+    takes, on this GPU or, without one, on either kind of device; empty if nothing is left.
     """
     missing = [stage for stage in cache.missing(ends) if stage.cost or stage.core_seconds >= 1]
     work = dict.fromkeys(WORK.get(stage.kind, stage.kind.replace("_", " ")) for stage in missing)
@@ -492,10 +486,10 @@ def outlook(ends: Iterable[Stage], cache: Cache) -> str:
 
 
 class Work(NamedTuple):
-    """What a stage takes.
+    """The work of a stage.
 
     Attributes:
-        cost, core_seconds: as of `Stage`.
+        cost, core_seconds: as for `Stage`.
         batches: micro-batches of a training.
     """
 
@@ -505,7 +499,7 @@ class Work(NamedTuple):
 
 
 def rest_of(stage: Stage, cache: Cache) -> Work:
-    """What is left of a stage, some of whose steps a training may have behind it."""
+    """The remaining work of a stage, which may be a partly finished training."""
     log, share = cache.draft(stage) / "log.json", 1.0
     if log.is_file():
         steps = TrainLog.load(log)
@@ -516,8 +510,8 @@ def rest_of(stage: Stage, cache: Cache) -> Work:
 
 
 def seconds_needed(works: Iterable[Work], further: float = 0.0) -> dict[str, float]:
-    """Device -> seconds that stages take on it, about: on the GPU that is there, else on either
-    kind, processor cores last; `further` are operations of work that is not a stage yet.
+    """Device -> estimated seconds of stages: on this GPU or, without one, on either kind, CPU cores
+    last; `further` are operations of work that is not a stage yet.
     """
     works, device, speeds = [*works], machine.device(), SPEEDS
     if device.type == "cuda":
@@ -533,13 +527,13 @@ def seconds_needed(works: Iterable[Work], further: float = 0.0) -> dict[str, flo
 
 
 def seconds_here(works: Iterable[Work], further: float = 0.0) -> float:
-    """Those of `seconds_needed` on this machine: without a GPU, on two processor cores."""
+    """`seconds_needed` for this machine: without a GPU, two CPU cores."""
     return [*seconds_needed(works, further).values()][-1]
 
 
 def memory_needed(plans: Iterable[Plan]) -> str:
-    """What the trainings of some recipes take of a GPU at most, and on how many of them all can
-    run; empty where there is no training.
+    """The GPU memory that the trainings of some recipes need, and on how many GPUs all can run;
+    empty if there is no training.
     """
     steps, numbers = {}, set(GPUS)
     for plan in plans:
@@ -554,8 +548,8 @@ def memory_needed(plans: Iterable[Plan]) -> str:
 
 
 def how_far(end: Stage, cache: Cache) -> str:
-    """What below a stage is begun and not finished: "1,250 of 2,000 steps of pre-training"; empty
-    where nothing is.
+    """Progress of the first unfinished work behind a stage: "1,250 of 2,000 steps of pre-training";
+    empty if not begun.
     """
     for stage in cache.missing([end]):
         work, draft = WORK.get(stage.kind, stage.kind.replace("_", " ")), cache.draft(stage)
@@ -582,22 +576,20 @@ def zero_shot(
     bm25: bool = True,
     **options: Any,
 ) -> StudyResult:
-    """Evaluate retrievers on collections that they were not trained on, each run with a record of
-    its own.
+    """Evaluate retrievers on collections that they were not trained on, with a record for each run.
 
-    A recipe's retriever is trained once, on its own collection; every other collection costs its
-    vectors and a search.
+    A recipe's retriever is trained once, on its own collection; other collections only need
+    encoding and search.
 
     Args:
-        recipes: label -> recipe, or one recipe, which is called by its method's name.
-        collections: names or paths as `collections.load` takes them; or shown name -> name, path or
+        recipes: label -> recipe, or one recipe, labelled by its method's name.
+        collections: names or paths as for `collections.load`; or display name -> name, path or
             `CollectionSettings`, for samples.
         name: of the study, for the records.
         seeds: seeds of the trainings.
-        measures: as `evaluation.evaluate` takes them.
-        depth: passages searched for each query.
-        grades: shown name -> lowest grade that counts as relevant, where that is not 1 (TREC DL:
-            2).
+        measures: as for `evaluation.evaluate`.
+        depth: passages searched per query.
+        grades: display name -> lowest grade that counts as relevant, if not 1 (TREC DL: 2).
         bm25: measure BM25 on each collection too, under the label "BM25".
         options: further arguments of `Study`: scale, minutes, cache, records and executor.
 
@@ -606,7 +598,7 @@ def zero_shot(
 
     Raises:
         InputError: something cannot be run (before anything has started).
-        StudyError: a run failed; what did finish has left its records.
+        StudyError: a run failed; finished runs have records.
 
     Example: ``lab.zero_shot(recipe, ["scifact", "cacm"], scale="laptop")``
     """
@@ -640,15 +632,13 @@ def zero_shot(
         rows = [
             (label, recipe.with_(seed=seed)) for seed in seeds for label, recipe in labelled.items()
         ]
-        if bm25:  # another seed changes nothing
+        if bm25:  # BM25 has no seed
             rows = [(BM25, rows[0][1].with_(objective="none", evaluation__kind="bm25")), *rows]
         study.planned += [Run(name, label, study.scale, recipe, shown) for label, recipe in rows]
     return study.run()
 
 
 def _on_its_split(recipe: Recipe) -> Recipe:
-    """The recipe on the only split of judged queries that its collection has, where it lacks the
-    recipe's own.
-    """
+    """The recipe, evaluated on the collection's only split if there is just one."""
     splits = open_sample(recipe.evaluation.on).splits
     return recipe.with_(evaluation__split=splits[0]) if len(splits) == 1 else recipe

@@ -1,5 +1,5 @@
-"""Which pieces of a passage are hidden: masks for a whole batch at once, on its device, from a
-given generator.
+"""Masking strategies: which pieces of a passage are hidden, for a whole batch at once, on its
+device, from a given generator.
 """
 
 from dr_lib.masking.weighted import importance, keyword

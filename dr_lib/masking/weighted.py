@@ -1,4 +1,4 @@
-"""Masks that choose by worth: CDMAE's importances, MASTER's keyword weights. Page:
+"""Masks weighted by importance: CDMAE's importances, MASTER's keyword weights. Page:
 ideas/masking.
 """
 
@@ -22,21 +22,21 @@ def importance(
     noise_scale: Literal["absolute", "relative"] = "absolute",
     unit: Literal["word", "piece"] = "word",
 ) -> Tensor:
-    """Hide the `max(1, floor(rate x pieces))` most important pieces, after some noise (CDMAE,
+    """Hide the `max(1, floor(rate x pieces))` most important pieces, after adding noise (CDMAE,
     Algorithm 1).
 
     Args:
         batch: passages; only `special` and `word_start` are read.
-        importances: `[batch, length]` float, the AMI of each piece's word; left as they are. With
-            `unit="word"` that of a word's first piece counts.
+        importances: `[batch, length]` float, the AMI of each piece's word; not modified. With
+            `unit="word"` a word's first piece counts.
         rate: share of the maskable pieces to hide, in [0, 1]; 0 hides nothing.
         generator: on the batch's device; the same state gives the same mask.
-        noise: standard deviation of the noise, 0 or more; 0 gives the same mask always, equal
-            values from the left.
+        noise: standard deviation of the noise, 0 or more; 0 is deterministic, with ties broken from
+            the left.
         noise_scale: `"absolute"`, in the unit of the importances (CDMAE: variance 1); `"relative"`,
             in standard deviations of the passage's own importances.
-        unit: `"word"` draws noise once a word and hides words whole, one that overshoots being
-            skipped for shorter ones; `"piece"` is Algorithm 1 to the letter.
+        unit: `"word"` draws noise once per word and hides whole words, skipping those that would
+            exceed the budget; `"piece"` is Algorithm 1 literally.
 
     Returns:
         `[batch, length]` bool, True at hidden pieces, never at special ones; a passage without
@@ -72,7 +72,7 @@ def importance(
             draws if noise_scale == "absolute" else draws.mul_(_spread(scores, counted))
         )
     keys = ranked_keys(scores.gather(1, words), words, batch.special)
-    # The tiny addition keeps products such as 0.29 x 100 = 28.999... on their side.
+    # The small constant corrects products such as 0.29 x 100 = 28.999...
     limit = (
         ((~batch.special).sum(1, dtype=widest_float(words.device)) * rate + 1e-9)
         .floor()
@@ -83,31 +83,29 @@ def importance(
 
 
 def _spread(values: Tensor, counted: Tensor) -> Tensor:
-    """Standard deviation of the counted values of each row, `[batch, 1]`; 0 where there are
-    none.
-    """
+    """Standard deviation of the counted values of each row, `[batch, 1]`; 0 if there are none."""
     number = counted.sum(1, keepdim=True).clamp(min=1)
     mean = values.where(counted, 0).sum(1, keepdim=True) / number
     return ((values - mean).where(counted, 0).square().sum(1, keepdim=True) / number).sqrt()
 
 
 def keyword(batch: TokenBatch, weights: Tensor, rate: float, generator: torch.Generator) -> Tensor:
-    """Draw one mask of whole words per passage, one word after the other with probability in
-    proportion to its weight.
+    """Draw a whole-word mask per passage, word after word with probability proportional to its
+    weight.
 
-    Each draw is among the words not yet taken, which is the order of `log(weight)` plus Gumbel
-    noise: one sort instead of a loop (MASTER, masked keywords prediction).
+    Sampling without replacement is the order of `log(weight)` plus Gumbel noise: one sort instead
+    of a loop (MASTER, masked keywords prediction).
 
     Args:
         batch: passages; only `special`, `word_start` and `attention_mask` are read.
-        weights: `[batch, length]` float, 0 or more; that of a word's first piece counts, other
-            places are not read. A word of weight 0 comes after all others.
+        weights: `[batch, length]` float, 0 or more; a word's first piece counts, other positions
+            are not read. Words of weight 0 come last.
         rate: share of the maskable pieces to hide, in [0, 1]; 0 hides nothing.
         generator: on the batch's device; the same state gives the same mask.
 
     Returns:
         `[batch, length]` bool, True at hidden pieces, never at special ones. The word that reaches
-        the budget is hidden whole even where it passes it, as in the released code.
+        the budget is hidden whole even if it exceeds it, as in the released code.
 
     Paper and code: MASTER's code weighs each occurrence of a word by 1 / its count in the corpus,
     unknown words by 1.

@@ -1,12 +1,12 @@
-"""Masks that choose by chance: of pieces, of whole words, one that holds another, its complement,
-one for each row; what a masked piece becomes; and the draw that all masks share.
+"""Random masks: of pieces, of whole words, supersets, complements, one per row; what replaces a
+masked piece; and the sampling that all masks share.
 
 SimLM, RetroMAE, Condenser and MASTER all hide a fixed number of pieces of each passage, not each
-piece with a probability. Their code counts differently: `budget`. Their whole-word collators take
-words in a given order: one that would overshoot the budget is skipped, later and shorter ones may
-still be taken. Here this is computed for a whole batch at once, in two ways that give the same:
-on a CPU with few rows and an early end, on a GPU in a fixed number of steps that never waits for a
-result. Page: ideas/masking.
+piece with a probability. They count pieces differently: `budget`. Their whole-word collators take
+words in a given order: a word that would exceed the budget is skipped, later and shorter ones may
+still be taken. Here this is computed for a whole batch at once, in two equivalent ways: on a CPU
+with early termination, on a GPU in a fixed number of steps without synchronisation. Page:
+ideas/masking.
 """
 
 from collections.abc import Iterable
@@ -24,18 +24,18 @@ Budget = Literal["maskable", "all"]
 
 SMALLEST_EXTRA_RATE = 1e-4
 AT_ONCE = 2**18
-"""Pieces that a CPU draws for at a time, where each row has a mask of its own: they lie in a core's
-own cache.
+"""Pieces that a CPU draws for at a time if each row has a mask of its own: they fit into a core's
+cache.
 """
 
 
 def piece_budget(batch: TokenBatch, rate: float, budget: Budget = "maskable") -> Tensor:
-    """Most pieces to hide in each passage, `[batch]` int64: max(1, round(rate x pieces)), halves
-    rounded to even.
+    """Number of pieces to hide in each passage, `[batch]` int64: max(1, round(rate x pieces)),
+    halves rounded to even.
 
     Args:
         batch: the passages.
-        rate: share of the pieces, in [0, 1]; 0 gives 0 everywhere, any other rate at least 1.
+        rate: share of the pieces, in [0, 1]; 0 gives 0, any other rate at least 1.
         budget: `"maskable"` counts the pieces that are not special (Condenser and MASTER), `"all"`
             counts [CLS] and [SEP] too (SimLM and RetroMAE, whose 30 % is 31 to 32 % of the maskable
             pieces of a passage).
@@ -47,7 +47,7 @@ def piece_budget(batch: TokenBatch, rate: float, budget: Budget = "maskable") ->
         if budget == "maskable"
         else batch.attention_mask.sum(1)
     )
-    if counted.device.type == "cpu":  # of arrays this small numpy makes shorter work
+    if counted.device.type == "cpu":  # numpy is faster for small arrays
         return torch.from_numpy(np.maximum(np.rint(counted.numpy() * rate), 1).astype(np.int64))
     return counted.to(widest_float(counted.device)).mul_(rate).round_().clamp_(min=1).long()
 
@@ -55,7 +55,7 @@ def piece_budget(batch: TokenBatch, rate: float, budget: Budget = "maskable") ->
 def uniform(
     batch: TokenBatch, rate: float, generator: torch.Generator, *, budget: Budget = "maskable"
 ) -> Tensor:
-    """Draw exactly `max(1, round(rate x pieces))` pieces of each passage, without regard to words.
+    """Draw exactly `max(1, round(rate x pieces))` pieces of each passage, regardless of words.
 
     BERT's first masks, and those of CDMAE's encoder.
 
@@ -91,12 +91,12 @@ def uniform(
 def whole_word(
     batch: TokenBatch, rate: float, generator: torch.Generator, *, budget: Budget = "maskable"
 ) -> Tensor:
-    """Draw one mask of whole words per passage: the mask of SimLM, RetroMAE, Condenser and MASTER.
+    """Draw a whole-word mask per passage, as SimLM, RetroMAE, Condenser and MASTER do.
 
     Words are taken in random order until `max(1, round(rate x pieces))` pieces are hidden. A word
-    that would overshoot is skipped and a later, shorter one may be taken, so the count is never
-    above the budget, and below it only where nothing more fits: a passage whose every word is
-    longer than the budget keeps an empty mask, as in the released code.
+    that would exceed the budget is skipped and a later, shorter one may be taken, so the count
+    never exceeds the budget, and is below it only if nothing more fits: a passage whose words are
+    all longer than the budget gets an empty mask, as in the released code.
 
     Args:
         batch: passages; only `special`, `word_start` and `attention_mask` are read.
@@ -107,8 +107,8 @@ def whole_word(
     Returns:
         `[batch, length]` bool, True at hidden pieces, never at special ones.
 
-    Paper and code: every released code caps the budget at 512 pieces, which only longer passages
-    could notice; here there is no cap.
+    Paper and code: all released code caps the budget at 512 pieces, which matters only for longer
+    passages; here there is no cap.
 
     Example:
         >>> import torch
@@ -137,12 +137,12 @@ def superset(
     encoder_rate: float,
     budget: Budget = "maskable",
 ) -> Tensor:
-    """Join a mask with a second whole-word draw, so that about `rate` of the pieces are hidden in
-    all (SimLM, 3.1).
+    """The union of a mask with a second whole-word draw, hiding about `rate` of the pieces in total
+    (SimLM, 3.1).
 
-    The second draw is over all words, those already hidden included, at `extra_rate(encoder_rate,
-    rate)`: the union holds the first mask always and the share `rate` in expectation, not exactly
-    in each passage.
+    The second draw is over all words, including those already hidden, at `extra_rate(encoder_rate,
+    rate)`: the union contains the first mask and hides the share `rate` in expectation, not in each
+    passage.
 
     Args:
         batch: passages.
@@ -153,7 +153,7 @@ def superset(
         budget: as for `whole_word`.
 
     Returns:
-        `[batch, length]` bool that contains `mask`; `mask` itself where `rate` is not above
+        `[batch, length]` bool that contains `mask`; `mask` itself if `rate` is not above
         `encoder_rate`, as in the released code.
 
     Example:
@@ -180,8 +180,8 @@ def nested(
     *,
     budget: Budget = "maskable",
 ) -> tuple[Tensor, Tensor]:
-    """The masks of `whole_word` at `rate` and of `superset` at `decoder_rate`, drawn as these two
-    draw them, but together: on a GPU with half as many kernels.
+    """The masks of `whole_word` at `rate` and of `superset` at `decoder_rate`, drawn together,
+    which on a GPU needs half as many kernels.
 
     Args:
         batch: passages; only `special`, `word_start` and `attention_mask` are read.
@@ -205,7 +205,7 @@ def nested(
 
 
 def extra_rate(encoder_rate: float, rate: float) -> float:
-    """Rate of `superset`'s second draw: `(rate - encoder_rate) / (1 - encoder_rate)`, 0 where that
+    """Rate of `superset`'s second draw: `(rate - encoder_rate) / (1 - encoder_rate)`, or 0 if that
     is 1e-4 or less.
 
     Example:
@@ -217,15 +217,15 @@ def extra_rate(encoder_rate: float, rate: float) -> float:
 
 
 def complementary(batch: TokenBatch, mask: Tensor) -> Tensor:
-    """Every maskable piece that `mask` left visible (MASTER, complementary mask prediction).
+    """All maskable pieces that `mask` leaves visible (MASTER, complementary mask prediction).
 
     Args:
         batch: passages; only `special` is read.
         mask: `[batch, length]` bool, the encoder's mask.
 
     Returns:
-        `[batch, length]` bool; with `mask` it covers all but the special positions, and shares none
-        with it.
+        `[batch, length]` bool; disjoint from `mask`, and together with it all but the special
+        positions.
     """
     return ~(mask | batch.special)
 
@@ -246,13 +246,12 @@ def per_row(
         generator: on the batch's device; the same state gives the same masks.
         budget: the pieces that the rate refers to, `"maskable"` ones or `"all"` (the released
             code).
-        draws: None draws afresh for every row (the paper); a number draws that many masks a
-            passage, at most one a position, of which each row picks one (the released code: 256).
+        draws: None draws a mask for every row (the paper); a number draws that many masks per
+            passage, at most one per position, of which each row picks one (the released code: 256).
 
     Returns:
         `[batch, length, length]` bool, True where row i may not see column j. A row sees neither
-        its hidden pieces, nor itself, nor padding; [CLS] and [SEP] are seen by every row but their
-        own.
+        its hidden pieces nor itself nor padding; [CLS] and [SEP] are seen by all other rows.
 
     Example:
         >>> import torch
@@ -299,13 +298,13 @@ def hide(
         batch: clean passages.
         mask: `[batch, length]` bool, the positions to replace.
         mask_id: id of [MASK].
-        vocab_size: number of pieces that the tokenizer has; ids from there on are never drawn.
+        vocab_size: number of pieces of the tokenizer; larger ids are never drawn.
         generator: on the batch's device; unused with `"mask"`.
         policy: `"mask"` writes [MASK] everywhere (SimLM's script); `"80_10_10"` writes [MASK] with
             probability 0.8, a random id with 0.1, and leaves the piece with 0.1 (BERT, RetroMAE,
             Condenser, MASTER, CDMAE).
-        special_ids: ids that a random replacement never takes. The collators of the released code
-            draw from the whole vocabulary, which an empty list reproduces.
+        special_ids: ids that are never random replacements. The released collators draw from the
+            whole vocabulary; an empty list reproduces that.
 
     Returns:
         `[batch, length]` int64 ids.
@@ -325,8 +324,8 @@ def hide(
     if policy == "mask":
         return ids.masked_fill(mask, mask_id)
     allowed = _allowed(vocab_size, frozenset(special_ids), ids.device)
-    # One draw decides both: below 8 [MASK], from 8 to 9 the id that lies that far into the
-    # vocabulary, above 9 nothing.
+    # One number decides both: below 8 [MASK], from 8 to 9 the id at that fraction of the
+    # vocabulary, above 9 no change.
     draw = torch.rand(
         ids.shape, generator=generator, device=ids.device, dtype=widest_float(ids.device)
     ).mul_(10)
@@ -337,8 +336,8 @@ def hide(
 
 @lru_cache(maxsize=8)
 def _allowed(vocab_size: int, special_ids: frozenset[int], device: torch.device) -> Tensor:
-    """The ids that a random replacement may be, int64, rising; kept, since a GPU would wait for
-    each new table.
+    """The ids of random replacements, int64, ascending; cached, since copying a table to a GPU
+    synchronises.
     """
     return torch.tensor([id_ for id_ in range(vocab_size) if id_ not in special_ids], device=device)
 
@@ -346,13 +345,11 @@ def _allowed(vocab_size: int, special_ids: frozenset[int], device: torch.device)
 # The draw -----------------------------------------------------------------------------------------
 
 AHEAD = np.arange(6)[:, None]
-"""Words that a CPU looks at before it drops the rows that are full."""
+"""Words that a CPU examines before it drops finished rows."""
 
 
 def words_of(batch: TokenBatch) -> Tensor:
-    """Number of the word that each piece belongs to, `[batch, length]` int64 from 1 (0 before the
-    first word).
-    """
+    """Word number of each piece, `[batch, length]` int64 from 1 (0 before the first word)."""
     return batch.word_start.cumsum(1)
 
 
@@ -369,18 +366,17 @@ def random_keys(
 ) -> Tensor:
     """Keys for `take_words` that put the words in random order.
 
-    A key is 31 random bits: two of 100 words draw the same in one passage of 400,000, and are then
-    taken as one.
+    A key has 31 random bits: among 100 words two collide in one passage of 400,000, and are then
+    taken together.
 
     Args:
         special: `[batch, length]` bool, True where nothing may be taken.
         generator: on the same device.
-        words: `[batch, length]` int64, number of each piece's word; None for pieces that are words
-            of their own.
-        draws: orders to draw for each passage.
+        words: `[batch, length]` int64, word number of each piece; None makes every piece a word.
+        draws: orders to draw per passage.
 
     Returns:
-        `[batch * draws, length]` int32, those of one passage together.
+        `[batch * draws, length]` int32, draws of one passage adjacent.
     """
     (rows, length), device = special.shape, special.device
     if device.type == "cpu":  # each random number of 64 bits serves two words
@@ -402,44 +398,43 @@ def random_keys(
 
 
 def ranked_keys(scores: Tensor, words: Tensor, special: Tensor) -> Tensor:
-    """Keys for `take_words` that put the words with the highest score first, equal ones from the
-    left.
+    """Keys for `take_words` that put the words with the highest score first, ties from the left.
 
     Args:
         scores: `[batch, length]` float32 without NaN, equal for all pieces of a word.
-        words: `[batch, length]` int64 word numbers below the length, rising from the left.
+        words: `[batch, length]` int64 word numbers below the length, ascending.
         special: `[batch, length]` bool, True where nothing may be taken.
 
     Returns:
         `[batch, length]` int64.
     """
     bits = (-scores.float() + 0.0).view(torch.int32)
-    # The bits of a negative float grow with its size: turn those over, so that the integers are in
-    # the floats' order.
+    # The bits of a negative float grow with its magnitude: flip them, so that the integers have the
+    # floats' order.
     ordered = (bits ^ ((bits >> 31) & torch.iinfo(torch.int32).max)).long()
-    room = (words.shape[1] + 1).bit_length()  # for any word number, all ones to spare
+    room = (words.shape[1] + 1).bit_length()  # wide enough for any word number
     return _put_last(ordered.bitwise_left_shift_(room).bitwise_or_(words), special)
 
 
 def take_words(keys: Tensor, budget: Tensor) -> Tensor:
-    """Take whole words, lowest key first, as long as they fit the budget.
+    """Take whole words, lowest key first, if they fit into the budget.
 
     Args:
         keys: `[batch, length]` int32 or int64 from `random_keys` or `ranked_keys`: one value per
             word.
-        budget: `[batch]` int64, most pieces to take, 1 or more where there are any.
+        budget: `[batch]` int64, the most pieces to take, at least 1.
 
     Returns:
         `[batch, length]` bool, True at the pieces taken.
     """
-    # numpy works on several integers at a time where torch goes one by one
+    # numpy vectorises where torch does not
     if keys.device.type == "cpu":
         return torch.from_numpy(_take_on_cpu(keys.numpy(), budget.numpy()))
     return take_on_device(keys, budget)
 
 
 def take_across(keys: Tensor, budget: Tensor) -> Tensor:
-    """Take whole words, lowest key first, until the budget is reached; the last one may pass it
+    """Take whole words, lowest key first, until the budget is reached; the last one may exceed it
     (MASTER's rule).
 
     Args and result as for `take_words`.
@@ -455,7 +450,7 @@ def take_across(keys: Tensor, budget: Tensor) -> Tensor:
 
 
 def _put_last(keys: Tensor, special: Tensor) -> Tensor:
-    """`keys`, above all others where nothing may be taken; changed in place."""
+    """`keys`, set to the maximum where nothing may be taken; in place."""
     last = torch.iinfo(keys.dtype).max
     if keys.device.type == "cpu":
         np.copyto(keys.numpy(), last, where=special.numpy())
@@ -466,7 +461,7 @@ def _put_last(keys: Tensor, special: Tensor) -> Tensor:
 def _take_on_cpu(keys: np.ndarray, budget: np.ndarray) -> np.ndarray:
     length, last, every = keys.shape[1], np.iinfo(keys.dtype).max, np.arange(len(keys))
     ranked = np.sort(keys, axis=1)
-    # Pieces of a word are neighbours once sorted: all words before the one that crosses the budget
+    # Once sorted, pieces of a word are adjacent: all words before the one that crosses the budget
     # are taken at once.
     crossing = np.where(budget < length, ranked[every, np.minimum(budget, length - 1)], last)
     taken = keys < crossing[:, None]
@@ -479,16 +474,16 @@ def _take_on_cpu(keys: np.ndarray, budget: np.ndarray) -> np.ndarray:
 def _take_shorter_on_cpu(
     taken: np.ndarray, keys: np.ndarray, ranked: np.ndarray, budget: np.ndarray, rows: np.ndarray
 ) -> None:
-    """Go through the words behind the one that overshoots, in the open rows only, until each is
-    full or at its end.
+    """In the open rows, go through the words after the one that exceeds the budget, until the row
+    is full or ends.
 
     Args:
-        taken: `[batch, length]` bool, the words before the one at the place `budget`; more are
-            added.
+        taken: `[batch, length]` bool, the words before the one at position `budget`; more are added
+            in place.
         keys: `[batch, length]`, one value per word.
         ranked: `[batch, length]`, `keys` sorted along each row.
         budget: `[batch]`, most pieces to take.
-        rows: the open rows: a word lies on both sides of the place `budget`.
+        rows: the open rows, in which a word straddles position `budget`.
     """
     budget, before = budget[rows], int(budget[rows].min()) - 1
     left = budget - taken.take(rows, 0).sum(1)
@@ -498,8 +493,7 @@ def _take_shorter_on_cpu(
     )
     added = []
     while len(rows):
-        # A few words of every open row at once, then the rows that are full or at their end are
-        # dropped.
+        # A few words of every open row at once; then full and finished rows are dropped.
         coming = np.minimum(word + AHEAD, end)
         fits = np.empty(coming.shape, bool)
         for size, fit in zip(sizes.take(coming), fits, strict=True):
@@ -518,11 +512,11 @@ def _take_shorter_on_cpu(
 
 
 def _words_in_line(ranked: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Words of rows laid end to end, but for the first: where they begin, their pieces and their
+    """Words of rows laid end to end, except the first: where they begin, their pieces and their
     keys.
 
-    Each row ends with a special word that is too long for any budget; last, the numbers of these
-    words.
+    Each row ends with a sentinel word that is too long for any budget; the last result is their
+    indices.
     """
     line = np.full((len(ranked), ranked.shape[1] + 1), np.iinfo(ranked.dtype).max, ranked.dtype)
     line[:, :-1] = ranked
@@ -537,7 +531,7 @@ def _words_in_line(ranked: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 def take_on_device(keys: Tensor, budget: Tensor) -> Tensor:
-    """`take_words` without waiting for a result, for a GPU."""
+    """`take_words` without synchronisation, for a GPU."""
     length, last = keys.shape[1], torch.iinfo(keys.dtype).max
     ranked, order = keys.sort(dim=1)
     crossing = ranked.gather(1, budget.clamp(max=length - 1)[:, None])
@@ -547,10 +541,10 @@ def take_on_device(keys: Tensor, budget: Tensor) -> Tensor:
     left = (budget - taken.sum(1)).clamp_(max=behind.sum(1))[:, None]
     sizes, first = _word_sizes(ranked, behind)
     spare = left - sizes.sum(1, keepdim=True)
-    # Each round takes words of at most half of what is left, up to the first of them that does not
-    # fit, or up to and with a longer one that does. Either way what is left is halved, and what
-    # was skipped stays too long. The first `left` is less than the word that overshot and no more
-    # than what lies behind that word, so it is below half the length.
+    # Each round takes words of at most half of what is left, up to the first one that does not fit,
+    # or up to and including a longer one that does. Either way what is left is at least halved, and
+    # skipped words stay too long. The initial `left` is less than the word that exceeded the budget
+    # and at most what follows it, so it is below half the length.
     for _ in range(((length - 1) // 2).bit_length()):
         short = sizes <= left >> 1
         steps = sizes * short
@@ -563,9 +557,9 @@ def take_on_device(keys: Tensor, budget: Tensor) -> Tensor:
 
 
 def _word_sizes(ranked: Tensor, behind: Tensor) -> tuple[Tensor, Tensor]:
-    """Of rows where words lie together: pieces of each word that lies behind, at its last piece,
-    and more than a row has elsewhere, `[batch, length]` int32; the place of each word's first
-    piece, int64.
+    """For rows with the pieces of words adjacent: the size of each word of `behind` at its last
+    piece, and more than a row's length elsewhere, `[batch, length]` int32; the position of each
+    word's first piece, int64.
     """
     length = ranked.shape[1]
     index = torch.arange(length, device=ranked.device)

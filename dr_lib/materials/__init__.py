@@ -1,5 +1,5 @@
-"""What some methods need besides the passages, made from them once: word statistics, questions,
-continuations, pairs.
+"""Materials that some methods need besides the passages: word statistics, questions, continuations,
+pairs.
 """
 
 from dr_lib.materials.continuations import continuation_model, continuations

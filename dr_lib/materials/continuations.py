@@ -1,8 +1,8 @@
 """Continuations: a causal LM reads a passage and continues it, as GPT-2 does in MASTER section 4.2.
 
 The paper gives no settings. Here: a prompt of at most 256 tokens, top-p 0.9 and 128 new tokens (its
-public sample has 130). A text does not end before its length: one that ended at once would be
-useless. Page: ideas/generators.
+public sample has 130). Texts do not end early, since one that ended at once would be useless. Page:
+ideas/generators.
 """
 
 from collections.abc import Sequence
@@ -47,15 +47,14 @@ def continuation_model(
     dropout: float | None,
     seed: int,
 ) -> None:
-    """`model/`: a causal LM that has read the collection, with the base model's tokenizer;
-    `log.json`.
+    """`model/`: a causal LM trained on the collection, with the base model's tokenizer; `log.json`.
 
     Args:
         folder: where to write.
         base: the masked LM whose size and word embeddings it has.
         passages: their tokens (`store/`).
         collection: for the order of passages in documents.
-        positions: tokens that it can read: prompt, continuation and one more.
+        positions: maximum length: prompt, continuation and one more token.
         training: how it is trained.
         dropout: of the masked LM; None keeps what it says.
         seed: of fresh weights and of the order of rows.
@@ -97,15 +96,16 @@ def continuations(
     """The continuation of each passage as `Texts`; `counts.json`.
 
     Args:
-        folder: where to write; a killed build resumes from what is there.
+        folder: where to write; a killed build is resumed.
         writer: the causal LM.
         passages: tokens of the passages (`store/`).
         collection: their texts.
         tokenizer: of the model that will read the continuations.
-        new_tokens, prompt_tokens: tokens written, and read before that from a passage's beginning.
-        top_p: each token is drawn among the likeliest ones whose probabilities sum to this.
+        new_tokens, prompt_tokens: tokens to generate, and tokens from the passage's beginning to
+            read first.
+        top_p: each token is drawn among the most likely ones whose probabilities sum to this.
         seed: of the draws.
-        public: the writer has a tokenizer of its own, of whatever kind.
+        public: the writer has a tokenizer of its own, of any kind.
     """
     store, words = TokenStore.open(passages / "store"), writer_tokenizer(writer, public)
     model = ready(load_causal_lm(writer, device=machine.device()))
@@ -132,14 +132,14 @@ class PackedText:
     """The bodies of all passages as one long text, document by document, [SEP] after each, cut into
     rows of one length.
 
-    So Radford et al. 2019 read the web; it is what a causal LM learns from.
+    The training text of a causal LM, as in Radford et al. 2019.
 
     Args:
         store: tokens of the passages.
         documents, positions: `[passages]` int64, the document of each passage and its place there.
-        length: tokens of a row, at least 2; shorter where there is less text.
+        length: tokens per row, at least 2; shorter if there is less text.
         tokens_per_batch: rows x length of a batch, at least one row.
-        seed: of the order of rows and of the place where an epoch's first row begins.
+        seed: of the order of rows and the offset of an epoch's first row.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class PackedText:
         )
 
     def read(self, places: np.ndarray) -> np.ndarray:
-        """The tokens at some places of the long text, int64, of the same shape."""
+        """The tokens at some positions of the long text, int64, of the same shape."""
         passage = np.searchsorted(self.ends, places, side="right")
         offset = places - self.starts[passage]
         inside = offset < self.counts[passage]
@@ -204,7 +204,7 @@ class PackedText:
 
 
 class ContinuationTraining(nn.Module):
-    """A causal LM in training: each token from all before it in its row of text.
+    """Training of a causal LM: each token from all before it in its row.
 
     Args:
         model: causal LM with the tokenizer of the batches.
@@ -215,7 +215,7 @@ class ContinuationTraining(nn.Module):
         self.model = model
 
     def forward(self, batch: TokenBatch, generator: torch.Generator) -> dict[str, Tensor]:
-        """Mean cross-entropy of every token but the first of each row, and the share predicted.
+        """Mean cross-entropy of every token but the first of each row, and the accuracy.
 
         Args:
             batch: rows of text without padding.
@@ -231,8 +231,8 @@ class ContinuationTraining(nn.Module):
 
 
 def check_room(model: PreTrainedModel, prompt_tokens: int, new_tokens: int) -> None:
-    """Raise `InputError` where a model cannot read a prompt, the token before it and what it writes
-    itself.
+    """Raise `InputError` if a model's maximum length is below that of start token, prompt and
+    continuation.
     """
     room = getattr(model.config, "max_position_embeddings", None)
     if room is not None and 1 + prompt_tokens + new_tokens > room:
@@ -258,15 +258,15 @@ def prompts(
 
 
 def left_padded(flat: np.ndarray, counts: np.ndarray, end: int) -> tuple[Tensor, Tensor]:
-    """Rows that close flush right, the end of the text before before each.
+    """Left-padded rows, each preceded by the end-of-text token.
 
     Args:
-        flat: the tokens of all rows, end to end.
+        flat: the tokens of all rows, concatenated.
         counts: `[rows]` tokens of each.
-        end: id of the token between texts; it also stands in the padding, which the mask hides.
+        end: id of the token between texts, also used as padding, which the mask hides.
 
     Returns:
-        Ids and mask `[rows, length]` int64; the length less one is a multiple of 16.
+        Ids and mask `[rows, length]` int64; length - 1 is a multiple of 16.
 
     Example:
         >>> ids, mask = left_padded(np.array([5, 6, 7]), np.array([2, 1]), end=1)

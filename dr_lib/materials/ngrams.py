@@ -1,14 +1,13 @@
 """How often each word and each n-gram of words occurs in a collection (for CDMAE eq. 7).
 
-A word is what the tokenizer cut into pieces: a piece and those that continue it. Titles and bodies
-are texts of their own here, so that nothing that is counted crosses from one to the other or to the
-next passage.
+A word is a piece and the pieces that continue it. Titles and bodies are separate texts here, so
+that no n-gram crosses from one to the other or to the next passage.
 
-Counted are 64-bit hashes: of a word's pieces, and of an n-gram's words. Of a billion different
-n-grams some two would share a hash once in thirty collections, and would then be counted together.
-For each order the hashes are dealt out to buckets on disk, which are counted one after another:
-time and disk grow in proportion to the collection, memory with the n-grams that are kept. Page:
-ideas/masking.
+What is counted are 64-bit hashes: of a word's pieces, and of an n-gram's words. Among a billion
+distinct n-grams, a collision happens in one collection of thirty; colliding n-grams are counted
+together. For each order the hashes are distributed to buckets on disk, which are counted one after
+another: time and disk space grow linearly with the collection, memory with the number of n-grams
+that are kept. Page: ideas/masking.
 """
 
 import tempfile
@@ -28,11 +27,11 @@ from dr_lib.training import hash64
 
 Unit = Literal["word", "piece"]
 BLOCK = 2**21
-"""Pieces, or words, that are worked on at a time."""
+"""Pieces, or words, processed at a time."""
 BUCKET = 2**24
-"""Hashes that are counted at a time, about; memory is some 30 bytes for each."""
+"""Hashes counted at a time, roughly; each takes some 30 bytes."""
 FILES = 200
-"""Buckets at most: a system lets a process open few files more."""
+"""Maximum number of buckets, limited by open files."""
 SMALL = 10_000_000
 """Collections of up to this many words keep every n-gram by default."""
 RARE = 5
@@ -68,13 +67,13 @@ class WordBlock:
         return len(self.starts)
 
     def on_pieces(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A value for each word on all its pieces: those of the titles and those of the bodies."""
+        """Spread a value per word to its pieces: those of the titles and those of the bodies."""
         spread = np.repeat(values, self.sizes)
         return spread[: self.title_pieces], spread[self.title_pieces :]
 
     def ngrams(self, order: int) -> list[np.ndarray]:
-        """For each order from 1 a hash of the n-gram that begins at each word, `[words]` uint64; of
-        no use where `room` is less.
+        """For each order from 1 a hash of the n-gram that begins at each word, `[words]` uint64;
+        meaningless where `room` is less.
 
         Example:
             >>> block = WordBlock(
@@ -106,7 +105,7 @@ def word_blocks(store: TokenStore, unit: Unit = "word") -> Iterator[WordBlock]:
 
     Args:
         store: the tokens.
-        unit: `"word"`, or `"piece"` to take every piece for a word.
+        unit: `"word"`, or `"piece"` to treat every piece as a word.
     """
     before = store.title_offsets + store.text_offsets
     first = 0
@@ -124,7 +123,7 @@ def _block(store: TokenStore, first: int, last: int, unit: Unit) -> WordBlock:
     title_pieces = int(title[-1] - title[0])
     bounds = np.concatenate([title[:-1] - title[0], text - text[0] + title_pieces])
     begins = ~store.continuation[pieces] if unit == "word" else np.ones(len(pieces), bool)
-    # a text that begins in mid-word begins a word all the same
+    # a text that begins in mid-word still begins a word
     begins[bounds[:-1][bounds[:-1] < bounds[1:]]] = True
     starts = np.flatnonzero(begins)
     words = np.searchsorted(starts, bounds)
@@ -167,8 +166,8 @@ class NgramCounts:
         """Counts of the n-grams that begin at each word.
 
         Returns:
-            An array `[words]` int64 for each order from 1; 0 where the n-gram was dropped or never
-            seen, or where the title or body ends before it does.
+            An array `[words]` int64 for each order from 1; 0 if the n-gram was dropped or never
+            seen, or if the title or body ends before it.
         """
         by_order, known = [], np.arange(len(block))
         for n, (hashes, table) in enumerate(
@@ -177,7 +176,7 @@ class NgramCounts:
             known = known[block.room[known] >= n]
             counts = np.zeros(len(block), np.int64)
             counts[known] = look_up(*table, hashes[known])
-            # where an n-gram was dropped, so was every longer one that begins with it
+            # if an n-gram was dropped, so was every longer one that begins with it
             known = known[counts[known] > 0]
             by_order.append(counts)
         return by_order
@@ -210,7 +209,7 @@ def count_ngrams(
     min_count: int | None = None,
     unit: Unit = "word",
 ) -> NgramCounts:
-    """Count all n-grams of up to `order` words; they never reach from a title into a body or into
+    """Count all n-grams of up to `order` words; they never cross from a title into a body or into
     another passage.
 
     Args:
@@ -260,11 +259,11 @@ def _counted(
     least: int,
     bar: tqdm,
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Of the hashes of all blocks those that occur often enough, sorted, their counts, and how many
-    there are in all.
+    """The hashes of all blocks that occur at least `least` times, sorted, their counts, and the
+    total number of occurrences.
     """
-    # A bucket is a range of hashes, which fill all ranges evenly: what is counted one by one is in
-    # order in the end.
+    # A bucket is a range of hashes, which are uniform: the concatenation of sorted buckets is
+    # sorted.
     buckets = min(FILES, 1 + (len(store.title_ids) + len(store.text_ids)) // BUCKET)
     borders = np.array([number * 2**64 // buckets for number in range(1, buckets)], np.uint64)
     tables, total = [(np.zeros(0, np.uint64), np.zeros(0, np.uint32))], 0
@@ -288,12 +287,11 @@ def _counted(
 
 
 def look_up(keys: np.ndarray, counts: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The count of each hash in a sorted table, `[n]` int64; 0 where it is not there."""
+    """The count of each hash in a sorted table, `[n]` int64; 0 if it is not there."""
     if not len(keys):
         return np.zeros(len(wanted), np.int64)
-    # In order but for their last bits, which say where each was (to sort numbers is quicker than to
-    # sort their places): the search then runs through the table from left to right and keeps to
-    # what is in the processor's cache.
+    # Sorted up to their last bits, which hold the original index (faster than argsort): the search
+    # then goes through the table from left to right, which is cache-friendly.
     last = np.uint64((1 << len(wanted).bit_length()) - 1)
     order = (np.sort(wanted & ~last | np.arange(len(wanted), dtype=np.uint64)) & last).view(
         np.int64
@@ -307,8 +305,8 @@ def look_up(keys: np.ndarray, counts: np.ndarray, wanted: np.ndarray) -> np.ndar
 # Importances --------------------------------------------------------------------------------------
 # CDMAE's average mutual information of each word with its neighbours (eq. 7 and 8). The paper
 # defines the mutual information of two words and a mean over longer n-grams too. What it leaves
-# open is a choice here: how it is measured beyond two words, what happens at the ends of a text,
-# and what a rare n-gram counts.
+# open is a parameter here: the measure for more than two words, the ends of a text, and the count
+# of rare n-grams.
 
 
 Pmi = Literal["naive", "minseg"]
@@ -327,9 +325,7 @@ def importances(
     floor: float = 1.0,
     ppmi: bool = False,
 ) -> None:
-    """`values/`: the importance of each piece beside the tokens; `counts`: the n-grams; the rest as
-    below.
-    """
+    """`values/`: the importance of each piece; `counts`: the n-grams; other arguments as below."""
     options = {"window": window, "pmi": pmi, "edges": edges, "floor": floor, "ppmi": ppmi}
     write_importances(
         NgramCounts.open(counts / "counts"),
@@ -377,8 +373,8 @@ def average_mutual_information(
     floor: float = 1.0,
     ppmi: bool = False,
 ) -> np.ndarray:
-    """Mean information of the n-grams that end at a word plus that of those which begin there
-    (CDMAE eq. 8).
+    """Mean information of the n-grams that end at a word plus that of those that begin there (CDMAE
+    eq. 8).
 
     Args:
         counts: for each order from 1 to L: `[words]`, occurrences of the n-gram that begins at each
@@ -386,15 +382,15 @@ def average_mutual_information(
         room: `[words]`, words from each word to the end of its text, itself included.
         totals: occurrences of all n-grams of each order in the collection.
         pmi: information of an n-gram. `"naive"`: log p(n-gram) less the log p of its words (eq. 7
-            with more words); `"minseg"`: the least over all ways to cut it into shorter n-grams
-            (Levine et al. 2021), so that a strongly bound part does not count for the whole. Both
-            agree for two words.
+            with more words); `"minseg"`: the minimum over all ways to split it into shorter n-grams
+            (Levine et al. 2021), so that one strong collocation does not make the whole n-gram
+            informative. Both agree for two words.
         edges: at the ends of a text some n-grams do not exist. `"renorm"` averages over those that
             do, and a side without any takes the mean of the other; `"zero"` counts them as 0.
-        floor: what an unknown n-gram counts, above 0. Never leave it out or give it no information:
-            then what is left are mostly n-grams of function words, and the mask prefers stop words,
-            the opposite of what it is for.
-        ppmi: take negative information for 0.
+        floor: count of an unknown n-gram, above 0. Unknown n-grams must not be skipped or given no
+            information: mostly n-grams of function words would be left, and the mask would prefer
+            stop words.
+        ppmi: replace negative information by 0.
 
     Returns:
         `[words]` float64, in nats; 0 for a word that stands alone.
@@ -405,7 +401,7 @@ def average_mutual_information(
         [3.008155, 3.008155, 3.008155]
     """
     shares = _log_shares(counts, totals, floor)
-    # of the n-grams that begin, that end at a word
+    # row 0: n-grams that begin at a word, row 1: that end there
     sums, numbers = np.zeros((2, len(room))), np.zeros((2, len(room)))
     for n, values in enumerate(
         _against_words(shares) if pmi == "naive" else _against_cuts(shares), start=2
@@ -425,7 +421,7 @@ def average_mutual_information(
 def _log_shares(
     counts: Sequence[np.ndarray], totals: Sequence[int], floor: float
 ) -> list[np.ndarray]:
-    """log p of the n-gram that begins at each word, by order; a word never seen counts 1."""
+    """log p of the n-gram that begins at each word, by order; unseen words count 1."""
     least = [1.0] + [floor] * (len(counts) - 1)
     return [
         np.log(np.where(count > 0, count, rare)) - np.log(max(total, 1))
@@ -446,7 +442,7 @@ def _against_words(shares: list[np.ndarray]) -> list[np.ndarray]:
 
 def _against_cuts(shares: list[np.ndarray]) -> list[np.ndarray]:
     """Pointwise mutual information of the n-gram that begins at each word, by order from 2, against
-    its likeliest cut; `best` is the likeliest way to build an n-gram, whole or cut.
+    its most likely split; `best` is the most likely way to build an n-gram, whole or split.
     """
     best, gains = [shares[0]], []
     for n in range(2, len(shares) + 1):
@@ -457,15 +453,15 @@ def _against_cuts(shares: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def _later(values: np.ndarray, places: int) -> np.ndarray:
-    """Each word gets the value of the word `places` later; 0 beyond the end."""
+    """Shift values: each word gets that of the word `places` later, 0 beyond the end."""
     moved = np.zeros_like(values)
     moved[: max(len(values) - places, 0)] = values[places:]
     return moved
 
 
 # Keyword weights ----------------------------------------------------------------------------------
-# How rare each word is, by which MASTER draws the words that it hides from a decoder. The paper
-# says TF-IDF, the released code one by the count of the word in the collection.
+# The rarity of each word, by which MASTER draws the words to hide from a decoder: TF-IDF in the
+# paper, 1 / count in the collection in the released code.
 
 
 Weighting = Literal["inverse_count", "tfidf"]
@@ -475,7 +471,7 @@ Weighting = Literal["inverse_count", "tfidf"]
 def keyword_weights(
     folder: Path, passages: Path, *, weighting: Weighting = "inverse_count"
 ) -> None:
-    """`values/`: the keyword weight of each piece beside the tokens, that of its word, in float32.
+    """`values/`: the keyword weight of each piece, that of its word, in float32.
 
     Args:
         folder: where to write.
@@ -514,9 +510,8 @@ def keyword_weights(
             yield block.on_pieces(weights)
             bar.update(block.last - block.first)
 
-    # Counted is how often a word occurs in the collection, or in how many passages. A word in a
-    # passage is hashed word first: hashes of two small numbers, a row and a piece, would be the
-    # same for both exchanged.
+    # Count how often a word occurs in the collection, or in how many passages. The word is hashed
+    # before the row, since the hash of two small numbers is the same with both exchanged.
     def counted(block: WordBlock) -> np.ndarray:
         words = block.ngrams(1)[0]
         if weighting == "inverse_count":

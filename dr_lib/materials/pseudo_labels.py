@@ -1,5 +1,5 @@
-"""Pseudo-labels: a cross-encoder says of retrieved passages which are surely relevant and which
-surely are not.
+"""Pseudo-labels: a cross-encoder decides which retrieved passages are confidently relevant or
+irrelevant.
 
 PAIR section 3.3 (after RocketQA): a passage whose score is above s_pos is a positive, one below
 s_neg a hard negative, one in between neither. Page: ideas/passage-centric.
@@ -32,13 +32,13 @@ PAPERS_THRESHOLDS = ((0.9, 0.1), (0.8, 0.2), (0.7, 0.3), (0.6, 0.4))
 
 
 def probabilities(scores: np.ndarray, how: Probability) -> np.ndarray:
-    """What the logits of each query's candidates say as numbers in [0, 1].
+    """The logits of each query's candidates as probabilities in [0, 1].
 
     Args:
         scores: `[queries, depth]` float logits, -inf where a query has no candidate.
-        how: "sigmoid" takes each pair for itself (PAIR, with a teacher trained pair by pair);
-            "softmax" shares 1 among a query's candidates, for a teacher trained listwise: the level
-            of its logits means nothing, and with several relevant passages none comes near 1.
+        how: "sigmoid" for each pair separately (PAIR, with a pointwise teacher); "softmax" over a
+            query's candidates, for a listwise teacher, whose logits have no absolute level; with
+            several relevant passages none is near 1.
 
     Returns:
         `[queries, depth]` float32, NaN where there is no candidate.
@@ -59,14 +59,14 @@ def probabilities(scores: np.ndarray, how: Probability) -> np.ndarray:
 def label(
     rows: np.ndarray, probs: np.ndarray, *, passages: int, s_pos: float = 0.9, s_neg: float = 0.1
 ) -> Examples:
-    """Queries with the positives and hard negatives that the teacher is sure of.
+    """Queries with the positives and hard negatives of which the teacher is confident.
 
-    A query without a positive is left out; one without a negative stays, and training draws random
+    A query without a positive is dropped; one without a negative is kept, and training draws random
     passages for it.
 
     Args:
         rows: `[queries, depth]` rows of the retrieved passages, -1 for none.
-        probs: `[queries, depth]` what `probabilities` gave for them.
+        probs: `[queries, depth]` from `probabilities`.
         s_pos, s_neg: thresholds in [0, 1], the first above the second.
         passages: number of passages in the collection.
 
@@ -116,15 +116,14 @@ def judged(
 def count_labels(
     rows: np.ndarray, probs: np.ndarray, s_pos: float, s_neg: float, known: Sequence[np.ndarray]
 ) -> dict[str, Any]:
-    """How many labels two thresholds give, and what they say of the passages that are known to be
+    """How many labels two thresholds give, and how they treat passages that are known to be
     relevant.
 
     Args:
         rows, probs: as in `label`.
         s_pos, s_neg: thresholds.
-        known: rows of the passages known to be relevant to each query, which the labelling did not
-            see. A positive that is none of them need not be wrong: most relevant passages carry no
-            label.
+        known: rows of the passages known to be relevant to each query, hidden from the labelling.
+            Other positives need not be wrong: most relevant passages are unjudged.
 
     Returns:
         The thresholds; numbers of queries, of those with a positive, of those with a positive and
@@ -155,11 +154,11 @@ def count_labels(
 def unlabelled_queries(
     folder: Path, file: Path, tokenizer: Path | str, collections: Sequence[Collection]
 ) -> None:
-    """The queries of a file as `Texts` about no passage, without empty, repeated and held-out ones;
-    `counts.json`.
+    """The queries of a file as `Texts` without passages; empty, repeated and held-out ones are
+    dropped; `counts.json`.
 
-    Held out is what some collections ask in another split than train: their own queries.jsonl may
-    be the file.
+    Held-out queries are those of splits other than train, since the file may be a collection's
+    queries.jsonl.
     """
     counts, held = Counter(), set()
     for collection in collections:
@@ -218,8 +217,8 @@ def pseudo_labels(
     """
     rows = np.array(Ranking.open(candidates / "ranking").rows)
     probs = probabilities(np.load(scores / "scores.npy"), probability)
-    # What the labelling does not see: the judged passages of a training query, or the one a
-    # question was made from.
+    # Hidden from the labelling: the judged passages of a training query, or the passage a question
+    # was made from.
     if pool == "train":
         known = collection.relevant_rows("train")
     else:

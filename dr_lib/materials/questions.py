@@ -1,18 +1,20 @@
-"""doc2query: learn from a collection's own queries to ask about a passage, ask about all, keep what
-leads back to it.
+"""doc2query: learn from a collection's queries to ask about a passage, generate questions, keep
+those that retrieve it.
 
-Nogueira et al. 2019, by sampling as in docTTTTTquery (top-k 10); MASTER section 4.2 takes such
-questions as decoder text, the DPR-PAQ paper pairs as PAQ does.
+Nogueira et al. 2019, by sampling as in docTTTTTquery (top-k 10); MASTER section 4.2 uses such
+questions as decoder inputs, the DPR-PAQ paper as pairs, like PAQ.
 
-PAQ (Lewis et al. 2021) answers every question again and keeps it where the answer is the one it was
-made for: *locally*, from its own passage alone, or *globally*, from whatever a retriever finds in
-all of Wikipedia. The DPR-PAQ paper's questions went through the global filter. Here questions have
-no answer and there is no reader, so the passage takes the answer's place:
+PAQ (Lewis et al. 2021) answers every question again and keeps it if the answer is the one it was
+made for: *locally*, from its own passage alone, or *globally*, from what a retriever finds in all
+of Wikipedia. The DPR-PAQ paper's questions passed the global filter. Here questions have no answer
+and there is no reader, so the passage takes the answer's place:
 
-- global: the retriever brings the passage back among the first `top_k` of the whole collection;
-- local: the same among the passages of its own document. A document of one passage leaves BM25 to
-  ask for a word in common, and a dense retriever nothing at all. This is weaker than a reader: it
-  tests whether the question is about this passage, not whether the passage answers it.
+- global: the retriever finds the passage among the first `top_k` of the whole collection;
+- local: the same among the passages of its own document. For a document of one passage, BM25 only
+  requires a word in common, and a dense retriever nothing.
+
+This is weaker than a reader: it tests whether the question is about this passage, not whether the
+passage answers it.
 
 Page: ideas/generators.
 """
@@ -147,16 +149,16 @@ def questions(
     """At most `per_passage` distinct questions about each passage as `Texts`; `counts.json`.
 
     Args:
-        folder: where to write; a killed build resumes from what is there.
+        folder: where to write; a killed build is resumed.
         writer: the question generator.
         passages: tokens of the passages (`store/`).
         collection: their texts.
         tokenizer: of the model that will read the questions.
         per_passage: questions drawn a passage (MASTER's public sample: 10).
-        top_k: each token is drawn among so many.
+        top_k: each token is drawn among the `top_k` most likely.
         layout: how a passage is read, and the longest question.
         seed: of the draws.
-        public: the writer has a tokenizer of its own, of whatever kind.
+        public: the writer has a tokenizer of its own, of any kind.
     """
     store, words = TokenStore.open(passages / "store"), writer_tokenizer(writer, public)
     model = ready(load_seq2seq(writer, device=machine.device()))
@@ -203,25 +205,25 @@ def generated_pairs(
     seed: int,
     limit: int | None = None,
 ) -> None:
-    """`queries/`, `examples/` and `counts.json`: the questions that lead back to their passage,
-    with hard negatives.
+    """`queries/`, `examples/` and `counts.json`: the questions that retrieve their passage, with
+    hard negatives.
 
     The task is to find the passage that a question was made from (Oguz et al. 2022, section 3.1.1
     and "Data preparation"). Equal questions of several passages are one query with several
-    positives. Counts are of questions generated, distinct for their passage, and filtered (that
-    passed), of queries, pairs, and passages with a question.
+    positives. Counts are of questions generated, distinct for their passage, and passing the
+    filter; of queries, pairs, and passages with a question.
 
     Args:
         folder: where to write.
         questions: the `Texts`.
         collection: whose passages they were made from.
         tokenizer: of the model that will read them.
-        index: of BM25, where it filters or finds negatives.
-        retriever, vectors: a retriever and its passages' vectors, where it does.
+        index: of BM25, if it filters or finds negatives.
+        retriever, vectors: a retriever and its passages' vectors, if it does.
         filter, top_k, filter_by: which questions are kept, see `consistent`, and the retriever.
-        negatives, depth: who finds hard negatives, and how many a question, random ones where fewer
-            are found; "none" leaves them to training, which draws random passages.
-        seed: of the order of negatives, and of the questions drawn.
+        negatives, depth: the retriever of hard negatives and their number per question, filled up
+            with random ones; with "none", training draws random passages.
+        seed: of the order of negatives, and of the sample of questions.
         limit: keep this many of the questions that pass (DPR-PAQ Figure 2); more contain fewer.
             None keeps all.
     """
@@ -240,7 +242,7 @@ def generated_pairs(
     examples = group_examples(query_of, sources[rows], passages=len(collection.passages))
     examples = merge_duplicates(examples, same)
     if negatives != "none" and depth:
-        # The retriever's first passages less the positives: that many more have to be looked for.
+        # Positives are removed from the ranking, so search deeper by their number.
         ranking = searchers[negatives].best(rows[first], depth + int(examples.counts().max()))
         mined = mine_negatives(
             ranking,
@@ -271,8 +273,8 @@ def generated_pairs(
 
 
 class QuestionTraining(nn.Module):
-    """The question generator under training: each query, token by token, given its passage and the
-    tokens before.
+    """Training of the question generator: each query, token by token, given its passage and the
+    previous tokens.
 
     Args:
         model: encoder-decoder with the tokenizer of the batches.
@@ -284,7 +286,7 @@ class QuestionTraining(nn.Module):
 
     def forward(self, batch: RetrievalBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """Mean cross-entropy of the queries' tokens ([SEP] included, [CLS] and padding not), and
-        the share predicted.
+        the accuracy.
 
         Args:
             batch: `B` queries, and the passage of each.
@@ -306,8 +308,8 @@ class QuestionTraining(nn.Module):
 def read_passages(
     passages: Dataset, tokenizer: PreTrainedTokenizerBase, length: int, title: Title
 ) -> Mapping[str, Tensor]:
-    """Passages cut by a public model's own tokenizer, the title (unless ``"none"``) before the
-    text.
+    """Passages tokenised by a public model's own tokenizer, the title (unless ``"none"``) before
+    the text.
     """
     texts = passages["text"]
     if title != "none":
@@ -334,8 +336,8 @@ class ByWords:
     texts: Dataset
 
     def best(self, questions: np.ndarray, k: int) -> Ranking:
-        """The `k` first passages of some questions; a passage without a word of the question is
-        never found.
+        """The top `k` passages of some questions; a passage without a word of the question is never
+        found.
         """
         return self.index.search(self.texts[questions]["text"], k)
 
@@ -383,9 +385,7 @@ def retrievers(
     retriever: Path | None,
     vectors: list[Path] | None,
 ) -> dict[str, Retriever]:
-    """What searches with some questions, "bm25" and "dense", as far as it is there; arguments as of
-    `generated_pairs`.
-    """
+    """The available retrievers, "bm25" and "dense"; arguments as for `generated_pairs`."""
     searchers: dict[str, Retriever] = {}
     if index is not None:
         searchers["bm25"] = ByWords(Bm25.open(index / "index"), texts.strings)
@@ -406,15 +406,15 @@ def consistent(
     top_k: int = 1,
     same: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Which questions lead back to their passage.
+    """Which questions retrieve their passage.
 
     Args:
-        retriever: searches for the questions; None where nothing is searched.
+        retriever: searches with the questions; None if nothing is searched.
         sources: `[questions]` int64, the passage that each was made from.
         documents: `[passages]` int64, the document of each passage, for the local filter.
         how: "global", "local" or "none" (keeps all).
-        top_k: the passage must be among so many.
-        same: `Collection.same_text`, by which another passage of the same text is as good.
+        top_k: the passage must be among the first `top_k`.
+        same: `Collection.same_text`; copies of the passage count as well.
 
     Returns:
         `[questions]` bool.
@@ -454,13 +454,13 @@ def _place_in_document(
     documents: np.ndarray,
     same: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Place `[questions]` of each source in its document, from 0; past all places where it scores
+    """Rank `[questions]` of each source in its document, from 0; beyond all ranks if it scores
     minus infinity.
     """
     order, counts = np.argsort(documents, kind="stable"), np.bincount(documents)
     starts, places = np.cumsum(counts) - counts, np.empty(len(asked), np.int64)
-    # All passages of a document are scored for each of its questions, a bounded number of pairs at
-    # a time.
+    # Score all passages of a document for each of its questions, a bounded number of pairs at a
+    # time.
     part_of = np.cumsum(counts[documents[sources]]) // PAIRS_AT_ONCE
     for part in np.split(np.arange(len(asked)), np.flatnonzero(np.diff(part_of)) + 1):
         source, document = sources[part], documents[sources[part]]

@@ -1,9 +1,9 @@
-"""Texts written about passages (generated questions, continuations): as strings, as tokens, and how
-they are written.
+"""Texts generated from passages (questions, continuations): as strings and as tokens, and their
+generation.
 
 A folder holds `texts.arrow` (the strings, column text), `store/` (their tokens) and `offsets.npy`:
-the texts of passage p are the rows `offsets[p]` to `offsets[p + 1]` of both. They are written shard
-by shard: what a killed run has written is not written again. Page: ideas/generators.
+the texts of passage p are the rows `offsets[p]` to `offsets[p + 1]` of both. They are generated
+shard by shard, so that a killed run does not repeat finished shards. Page: ideas/generators.
 """
 
 from collections import Counter
@@ -42,18 +42,18 @@ from dr_lib.training import hash64, machine
 
 STRINGS = "texts.arrow"
 ROWS_AT_ONCE = {"cpu": 512, "cuda": 8192}
-"""Texts written side by side; what is written does not depend on it."""
+"""Texts generated in parallel, which does not change them."""
 ROWS_TIMES_WEIGHTS = 2**36
-"""Bound on their number times that of a model's weights, for keys and values of all that is read
-are kept: of GPT-2 with 200 tokens 4 GB in bfloat16.
+"""Bound on rows times a model's weights, because of the key-value cache: 4 GB in bfloat16 for GPT-2
+with 200 tokens.
 """
 BATCHES_PER_SHARD = 4
-# named so that the cache of stages knows it for scratch and drops it in the end
+# a name that the cache of stages drops at the end
 SCRATCH = "checkpoint-texts"
 
 
 def open_strings(path: Path, *columns: str) -> ArrowWriter:
-    """A file of texts to be written row by row or batch by batch; `finalize` it in the end."""
+    """A file of texts to write row by row or batch by batch; call `finalize` at the end."""
     return ArrowWriter(path=str(path), features=Features(dict.fromkeys(columns, Value("string"))))
 
 
@@ -78,7 +78,7 @@ class Texts:
         texts: Iterable[Sequence[Sequence[str]]],
         tokenizer: PreTrainedTokenizerFast,
     ) -> "Texts":
-        """Write texts as they come, in memory for one block of passages.
+        """Write texts block by block, with one block of passages in memory.
 
         Args:
             folder: an existing folder.
@@ -86,7 +86,7 @@ class Texts:
             tokenizer: of the model that will read them.
 
         Raises:
-            InputError: not one text in all.
+            InputError: there is no text at all.
 
         Example:
             >>> import tempfile
@@ -139,14 +139,13 @@ def text_tokens(folder: Path, texts: Path, tokenizer: Path | str) -> None:
 
 
 def distinct(texts: Sequence[str], counts: Counter) -> list[str]:
-    """The texts of one passage without empty and repeated ones (case does not count), and what
-    became of all.
+    """The texts of one passage without empty and repeated ones (ignoring case), counting what was
+    dropped.
 
     Args:
-        texts: as they were written.
-        counts: of the `passages` written about, the texts `drawn`, those that were `empty`, those
-            `repeated` (their passage had them already) and those `kept`, and the passages `without`
-            any; these are added.
+        texts: as generated.
+        counts: incremented for `passages`, texts `drawn`, `empty`, `repeated` (for the same
+            passage) and `kept`, and passages `without` any.
 
     Example:
         >>> counts = Counter()
@@ -167,16 +166,16 @@ def distinct(texts: Sequence[str], counts: Counter) -> list[str]:
 
 @dataclass(frozen=True)
 class PassageWriter:
-    """Writes texts about the passages of a batch; see `write_all`.
+    """Generates texts about the passages of a batch; see `write_all`.
 
     Attributes:
-        model: in eval mode, on its device; in bfloat16 it writes fastest.
+        model: in eval mode, on its device; fastest in bfloat16.
         tokenizer: the model's own.
-        begin: rows of passages -> the model with these passages read, `copies` times each.
+        begin: rows of passages -> the decoding state after reading them, `copies` times each.
         copies: texts per passage.
-        longest: longest text in tokens.
+        longest: maximum text length in tokens.
         choice: how tokens are drawn.
-        may_end: whether a text may end before that; it is never empty.
+        may_end: whether a text may end earlier; it is never empty.
         seed: of the draws.
     """
 
@@ -197,8 +196,8 @@ class PassageWriter:
         forbidden = torch.tensor(
             never_written(self.tokenizer, vocab, end if self.may_end else None), device=device
         )
-        # Every number is drawn by passage and place, so that neither batches nor a killed run
-        # change what is written.
+        # Random numbers depend on passage and position only, so that batching and interruptions do
+        # not change the texts.
         uniform = torch.from_numpy(uniform_numbers(self.seed, rows, self.copies, self.longest)).to(
             device
         )
@@ -210,12 +209,12 @@ class PassageWriter:
 def save_texts(
     folder: Path, write: PassageWriter, store: TokenStore, tokenizer: Path | str, *, title: str
 ) -> None:
-    """Write about every passage, drop empty and repeated texts, and keep the rest with their counts
-    (`counts.json`).
+    """Generate texts about every passage, drop empty and repeated ones, and save the rest with
+    their counts (`counts.json`).
 
     Args:
         folder: of a resumable stage.
-        write: who writes.
+        write: generates the texts.
         store: tokens of the passages.
         tokenizer: of the model that will read the texts.
         title: what is written, for the bar.
@@ -235,8 +234,8 @@ def save_texts(
 
 
 def ready(model: PreTrainedModel) -> PreTrainedModel:
-    """A model that only writes: without gradients, its weights in bfloat16 where the machine
-    computes that natively.
+    """A model for inference: without gradients, with weights in bfloat16 if the machine computes it
+    natively.
     """
     torch.set_num_threads(machine.threads())
     bf16 = machine.precision("auto", model.device) == "bf16"
@@ -244,7 +243,7 @@ def ready(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def writer_tokenizer(writer: Path | str, public: bool) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model trained here, or that of a public one, of whatever kind."""
+    """The tokenizer of a model trained here, or of a public one, of any kind."""
     return (
         AutoTokenizer.from_pretrained(writer, trust_remote_code=False)
         if public
@@ -260,10 +259,10 @@ def write_all(
     at_once: int,
     title: str,
 ) -> Iterator[list[list[str]]]:
-    """Write about every passage and give the texts back in the passages' order, a shard at a time.
+    """Generate texts about every passage and yield them in the passages' order, a shard at a time.
 
     Args:
-        folder: the stage's folder; shards lie in its `checkpoint-texts/` until the stage is
+        folder: the stage's folder; shards are kept in its `checkpoint-texts/` until the stage is
             finished.
         lengths: `[passages]` tokens of each passage, to sort by.
         write: rows of passages -> for each its texts; the same rows must give the same texts.
@@ -273,16 +272,15 @@ def write_all(
     size = BATCHES_PER_SHARD * at_once
     with tqdm(total=len(lengths), desc=title, unit="passage") as bar:
         for start in range(0, len(lengths), size):
-            # Passages of like length share a batch, so that it holds hardly any padding, but only
-            # within a shard: that is what a killed run has to write again at most, and what lies in
-            # memory.
+            # Passages are sorted by length, for little padding, but only within a shard: at most
+            # one shard is repeated after a kill, and one is in memory.
             rows = start + np.argsort(-lengths[start : start + size], kind="stable")
             path = folder / SCRATCH / f"{start}.json"
             try:
                 texts = read_json(path)
             except InputError:  # none yet, or a broken one
                 texts = []
-            if len(texts) != len(rows):  # another machine writes more at once
+            if len(texts) != len(rows):  # written by a machine with another batch size
                 written = []
                 for part in range(0, len(rows), at_once):
                     if time_is_up():
@@ -295,8 +293,8 @@ def write_all(
 
 
 def spelled(tokenizer: PreTrainedTokenizerBase, ids: Tensor) -> list[str]:
-    """Rows of ids as texts, special tokens left out; a first piece that continues a word loses
-    WordPiece's mark.
+    """Decode rows of ids without special tokens; a first piece that continues a word loses its
+    `##`.
     """
     return [
         text.removeprefix("##")
@@ -305,7 +303,7 @@ def spelled(tokenizer: PreTrainedTokenizerBase, ids: Tensor) -> list[str]:
 
 
 def uniform_numbers(seed: int, rows: np.ndarray, copies: int, steps: int) -> np.ndarray:
-    """One number in [0, 1) for each token to come, by (seed, passage, copy, token): `[rows *
+    """One number in [0, 1) per token, a function of (seed, passage, copy, token): `[rows *
     copies, steps]` float32.
 
     Example:

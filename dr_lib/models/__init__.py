@@ -1,5 +1,5 @@
-"""Models: masked LMs and their states, the bottleneck's decoders, generator, dense and
-cross-encoder, late interaction, writers.
+"""Models: masked LMs and their states, decoders, generator, dense encoder, cross-encoder, late
+interaction, and text generators.
 """
 
 from dr_lib.models.bert import (

@@ -1,18 +1,17 @@
-"""What pre-training puts beside an encoder: decoders and heads behind its first state, which they
-make a bottleneck, and the generator that fills masked positions. Pages: ideas/bottleneck and
+"""Parts that pre-training adds to an encoder: decoders and heads behind its first state, the
+bottleneck, and the generator that fills masked positions. Pages: ideas/bottleneck and
 ideas/generators.
 
-The shallow decoder (SimLM section 3.1) reads a heavily masked or replaced copy of the passage; what
-it cannot see there, only the bottleneck can supply it. RetroMAE's enhanced decoder (Xiao et al.
-2022, as in the released code) lets every row of its attention see another part of the passage.
-ELECTRA's head (Clark et al. 2020) detects replaced tokens.
+The shallow decoder (SimLM section 3.1) reads a heavily masked or replaced copy of the passage; the
+rest must come from the bottleneck. In RetroMAE's enhanced decoder (Xiao et al. 2022, as in the
+released code) every row of the attention sees another part of the passage. ELECTRA's head (Clark et
+al. 2020) detects replaced tokens.
 
-The generator is a masked LM (SimLM section 3.1). A replaced token may equal the original one;
-nothing forces a difference, in paper and code alike. Ids are drawn by inverting the cumulative
-distribution: one uniform number per row decides, the drawn id is the first whose cumulative
-probability exceeds it. The search goes in two steps, first over sums of 128 neighbouring ids, then
-inside one such block: a cumulative sum over the whole vocabulary is sequential, and slower than the
-softmax on a CPU.
+The generator is a masked LM (SimLM section 3.1). A sampled token may equal the original one, in
+paper and code alike. Ids are drawn by inverting the cumulative distribution: given one uniform
+number per row, the drawn id is the first whose cumulative probability exceeds it. The search has
+two steps, over sums of blocks of 128 ids, then inside one block: a cumulative sum over the whole
+vocabulary is sequential, and on a CPU slower than the softmax.
 """
 
 import copy
@@ -45,14 +44,14 @@ class Decoder(nn.Module):
     is the bottleneck.
 
     Args:
-        model: the encoder (with or without head) whose layers are copied or imitated.
+        model: the encoder (with or without head) whose layers are copied, or whose shape is used.
         layers: number of layers.
         init: ``copy_last`` takes deep copies of the encoder's last layers (SimLM), ``random`` draws
             N(0, 0.02) weights.
         projection: a linear map with bias on the bottleneck, used in pre-training only (CDMAE eq.
             4).
         seed: of the random weights.
-        key: the name of the method's own parameter for the number of layers, for the error.
+        key: the method's name for the number of layers, for the error message.
     """
 
     def __init__(
@@ -84,8 +83,8 @@ class Decoder(nn.Module):
         Args:
             embedded: `[batch, length, hidden]` embedding output of the decoder's ids
                 (`models.embed`).
-            bottleneck: `[batch, hidden]`, put in place of position 0 as it is: no position
-                embedding, no LayerNorm.
+            bottleneck: `[batch, hidden]`, replaces position 0 directly, without position embedding
+                or LayerNorm.
             batch: for its padding.
         """
         first = self.projection(bottleneck)[:, None].to(embedded.dtype)
@@ -103,7 +102,7 @@ class EnhancedDecoder(nn.Module):
     attends to.
 
     Args:
-        model: the encoder (with or without head) whose layers are imitated.
+        model: the encoder (with or without head) whose shape is used.
         seed: of the weights, N(0, 0.02).
     """
 
@@ -141,8 +140,7 @@ class ReplacedTokenHead(nn.Module):
 
     Args:
         hidden: width of the states.
-        seed: of its weights, N(0, 0.02) with biases of zero; the global random state is left as it
-            was.
+        seed: of its weights, N(0, 0.02) with zero biases; the global random state is unchanged.
 
     Example:
         >>> ReplacedTokenHead(8)(torch.zeros(2, 5, 8)).shape
@@ -163,22 +161,22 @@ class ReplacedTokenHead(nn.Module):
 # The generator ------------------------------------------------------------------------------------
 
 ROUNDED = ("cuda",)
-"""Kinds of devices on which a frozen generator has weights in bfloat16 under autocast."""
+"""Device types on which a frozen generator has weights in bfloat16 under autocast."""
 
 
 class Generator(nn.Module):
-    """Sample replacements at masked positions; logits are made there and nowhere else.
+    """Samples replacements at masked positions, the only ones with logits.
 
     Args:
         model: masked LM with the encoder's vocabulary (ids are passed on unchanged).
         special_ids: ids by short name, as from `tokens.special_ids`.
         frozen: no parameter has a gradient.
-        dropout_active: False keeps a frozen generator in eval mode for good (the paper's "frozen").
-            True follows the trainer's mode, which is what the released code really does. A
-            generator that learns always follows it.
-        forbid_special: never sample [PAD], [CLS], [SEP] or [MASK] (the released code allows them).
-        pieces: number of pieces of the tokenizer; spare rows of the model above them are never
-            sampled. None has none.
+        dropout_active: False keeps a frozen generator in eval mode (the paper's "frozen"). True
+            follows the trainer's mode, which is what the released code actually does. A trained
+            generator always follows it.
+        forbid_special: never sample [PAD], [CLS], [SEP] or [MASK] (the released code may).
+        pieces: vocabulary size of the tokenizer; unused rows of the model above it are never
+            sampled. None if there are none.
     """
 
     def __init__(
@@ -194,7 +192,9 @@ class Generator(nn.Module):
         super().__init__()
         self.model = model.requires_grad_(not frozen)
         self.is_frozen, self.always_eval = frozen, frozen and not dropout_active
-        self._rounded: list[PreTrainedModel] = []  # no part of the module: nothing to save or train
+        self._rounded: list[
+            PreTrainedModel
+        ] = []  # a list, so that it is not a sub-module: nothing to save or train
         banned = (
             [special_ids[name] for name in ("pad", "cls", "sep", "mask")] if forbid_special else []
         )
@@ -219,11 +219,11 @@ class Generator(nn.Module):
         generator: torch.Generator,
         at_most: int | None = None,
     ) -> Tensor:
-        """Ids `[batch, length]`: sampled where `mask` is True, those of the batch elsewhere; never
-        differentiated.
+        """Ids `[batch, length]`: sampled where `mask` is True, those of the batch elsewhere;
+        without gradient.
 
         Args:
-            masked_ids: `[batch, length]` what the generator reads, [MASK] at the masked positions.
+            masked_ids: `[batch, length]` input of the generator, [MASK] at the masked positions.
             mask: `[batch, length]` bool.
             at_most: a bound on the masked positions of the batch (see `masked_positions`).
         """
@@ -240,7 +240,9 @@ class Generator(nn.Module):
 
     @property
     def rounded(self) -> PreTrainedModel:
-        """A frozen model with weights in bfloat16, made once: no pass casts states and weights."""
+        """A copy of the frozen model with weights in bfloat16, made once, so that no pass casts
+        states and weights.
+        """
         if not self._rounded:
             twin = copy.deepcopy(self.model).to(torch.bfloat16)
             if layers_of(self.model)[0]._compiled_call_impl:  # of which a copy knows nothing
@@ -258,8 +260,8 @@ class Generator(nn.Module):
         at_most: int | None = None,
         model: PreTrainedModel | None = None,
     ) -> Tensor:
-        """The second half of `sample`, from the `[batch, length, hidden]` states of the generator,
-        or of its `model` in another precision.
+        """The second half of `sample`, from the generator's states `[batch, length, hidden]`, or
+        those of its `model` in another precision.
         """
         rows = masked_positions(mask, at_most)
         uniform = torch.rand(mask.shape, generator=generator, device=mask.device).flatten()[rows]
@@ -276,13 +278,13 @@ class Generator(nn.Module):
 
 
 FUSED = (("cuda", torch.bfloat16),)
-"""Devices and types of logits from which ids are drawn by `pick_from_logits`."""
+"""Devices and dtypes of logits for which `pick_from_logits` is used."""
 LOGITS, LOGITS_OF_GPU = 2**20, 2**28
-"""Logits that ids are drawn from at a time: what fits a core's cache, much more on a GPU."""
+"""Logits per chunk: what fits into a core's cache, much more on a GPU."""
 BLOCK = 128
 BELOW_ONE = 1 - 2**-22
-"""Keeps a target strictly below its total, whatever the rounding, so that an id of probability 0 is
-never drawn.
+"""Keeps a target strictly below its total despite rounding, so that an id of probability 0 is never
+drawn.
 """
 
 
@@ -305,9 +307,9 @@ def draw_ids(
     states, weight = states.to(dtype), weight.to(dtype)
     bias = bias.to(dtype).index_fill(0, forbidden, -torch.inf)
     fitting = max(1, (LOGITS if device == "cpu" else LOGITS_OF_GPU) // weight.shape[0])
-    # a power of two divides the padded rows: one shape, no tail
+    # a power of two divides the padded rows: a single shape
     chunk = 1 << fitting.bit_length() - 1
-    # it would cast the whole table again for every chunk
+    # autocast would cast the whole table again for every chunk
     with torch.autocast(device, enabled=False):
         parts = zip(states.split(chunk), uniform.split(chunk), strict=True)
         logits = ((functional.linear(rows, weight, bias), numbers) for rows, numbers in parts)
@@ -317,13 +319,13 @@ def draw_ids(
 
 
 def pick_from_softmax(logits: Tensor, uniform: Tensor) -> Tensor:
-    """`sample_by_cdf` from the softmax of logits `[rows, vocab]`, computed in full."""
+    """`sample_by_cdf` from the full softmax of logits `[rows, vocab]`."""
     return sample_by_cdf(torch.softmax(logits, dim=-1, dtype=torch.float32), uniform)
 
 
 def pick_from_logits(logits: Tensor, uniform: Tensor) -> Tensor:
-    """One id of each row of logits by chance, from sums of blocks that one compiled pass makes: on
-    a GPU no table of float32 is written, and of the probabilities only those of one block a row.
+    """One sampled id per row of logits, from block sums computed in one compiled pass: on a GPU no
+    float32 table is written, and only one block of probabilities per row.
     """
     sums, highest = _compiled()(logits)
     return _in_block(sums, uniform, logits, lambda inside: (inside.float() - highest).exp())
@@ -333,10 +335,10 @@ def block_sums(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Sums `[rows, blocks]` of `exp(logit - highest)`, and the highest logit `[rows, 1]`, float32,
     of logits `[rows, vocab]`.
 
-    A block is summed below its own highest logit, so that each logit is read once, and padded
-    before it is looked at: what a compiler has to pad between two reductions, it writes.
+    Each block is summed relative to its own highest logit, so that each logit is read once. Padding
+    comes first: between two reductions the compiler would write the padded tensor.
     """
-    least = torch.finfo(torch.float32).min  # finite: all ids of a block may be forbidden
+    least = torch.finfo(torch.float32).min  # finite, since all ids of a block may be forbidden
     scores = functional.pad(logits.float(), (0, -logits.shape[1] % BLOCK), value=least)
     scores = scores.unflatten(1, (-1, BLOCK))
     tops = scores.amax(-1, keepdim=True).clamp(min=least)
@@ -352,8 +354,8 @@ def _compiled() -> Callable[[Tensor], tuple[Tensor, Tensor]]:
 
 
 def sample_by_cdf(probs: Tensor, uniform: Tensor) -> Tensor:
-    """The id of each row at which the cumulative sum of `probs` first exceeds its share `uniform`
-    of the whole.
+    """The id of each row at which the cumulative sum of `probs` first exceeds the fraction
+    `uniform` of its total.
 
     Args:
         probs: `[rows, vocab]` float32, not negative; a row need not sum to 1.
@@ -370,8 +372,8 @@ def sample_by_cdf(probs: Tensor, uniform: Tensor) -> Tensor:
 def _in_block(
     sums: Tensor, uniform: Tensor, table: Tensor, masses: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """The id of each row, from the sums of its blocks, and from the `masses` of what the table
-    holds of one block.
+    """The id of each row, from its block sums and, within one block, the `masses` of the table's
+    entries.
     """
     block, rest = invert_cdf(sums, uniform[:, None] * sums.sum(-1, keepdim=True))
     members, last = block * BLOCK + torch.arange(BLOCK, device=sums.device), table.shape[1] - 1
@@ -380,8 +382,8 @@ def _in_block(
 
 
 def invert_cdf(masses: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """First index `[rows, 1]` whose summed mass exceeds `target` `[rows, 1]`, and the target less
-    what came before.
+    """First index `[rows, 1]` whose cumulative mass exceeds `target` `[rows, 1]`, and the target
+    minus the mass before it.
     """
     upper = masses.cumsum(-1)
     target = torch.minimum(target, upper[:, -1:] * BELOW_ONE)

@@ -1,8 +1,8 @@
 """The cross-encoder: query and passage read together, one score (SimLM section 3.2, PAIR's
 teacher).
 
-The layout is that of Hugging Face's sequence classification with one label, so that a saved one
-opens there and in sentence-transformers, and public re-rankers open here. Page: ideas/distillation.
+The format is Hugging Face's sequence classification with one label, so that saved models open there
+and in sentence-transformers, and public re-rankers open here. Page: ideas/distillation.
 """
 
 from pathlib import Path
@@ -36,8 +36,9 @@ class CrossEncoderSettings(Settings):
     """How query and passage become one sequence.
 
     Args:
-        length: longest pair in tokens, special tokens included (SimLM: 192, for NQ 224).
-        title: put "title: " before the passage where it has one (SimLM's released code).
+        length: maximum length of a pair in tokens, special tokens included (SimLM: 192, for NQ
+            224).
+        title: put "title: " before the passage if it has one (SimLM's released code).
     """
 
     length: int = Field(192, ge=4)
@@ -57,13 +58,11 @@ class CrossEncoder(TextModel):
     def load_encoder(
         cls, name_or_path: str | Path, *, is_saved: bool, **options: Any
     ) -> PreTrainedModel:
-        """A checkpoint with a head of one logit; a fresh one where it was not saved as a
-        cross-encoder.
-        """
+        """A checkpoint with a one-logit head, a new one if it was saved without."""
 
         def fresh(model: PreTrainedModel, name: str) -> bool:
-            """The head, and BERT's pooler below it, which a checkpoint without a ranking head may
-            lack.
+            """The head and BERT's pooler below it may be missing in a checkpoint without a ranking
+            head.
             """
             return not is_saved and (is_head(model, name) or ".pooler." in name)
 
@@ -80,8 +79,7 @@ class CrossEncoder(TextModel):
         states = (
             first_states(encoder, batch)[:, None].float() if isinstance(encoder, kinds) else None
         )
-        # The head computes in float32: of a score in bf16 eight bits are left, and passages that
-        # are about as good get one.
+        # The head computes in float32: a bf16 score has eight bits, and similar passages would tie.
         with torch.autocast(batch.input_ids.device.type, enabled=False):
             if isinstance(encoder, BertForSequenceClassification):
                 logits = encoder.classifier(encoder.dropout(encoder.bert.pooler(states)))
@@ -107,16 +105,17 @@ def response_pairs(
 ) -> QueryPassagePairs:
     """Contexts with responses as a cross-encoder reads them: [CLS] context [SEP] response [SEP].
 
-    `CrossEncoder.crossing` cuts what is too long at its end, which in a context is what the
-    response answers. So each text is cut by itself before: a context as a dual encoder reads it, a
-    response to the room that is always left.
+    `CrossEncoder.crossing` truncates at the end, which in a context is what the response answers.
+    So each text is truncated beforehand: a context as for a dual encoder, a response to the
+    remaining length.
 
     Args:
-        encoder: whose `length` is that of a pair, at least `context_length` and two.
+        encoder: with `length` for a pair, at least `context_length` plus two.
         contexts, responses: their tokens; titles are not read.
-        context_length: longest context in pieces, [CLS] and its [SEP] included (DPR-PAQ: 256).
-        side: the end that a longer context loses. A longer response keeps its first `length -
-            context_length - 1` pieces.
+        context_length: maximum context length in pieces, [CLS] and its [SEP] included (DPR-PAQ:
+            256).
+        side: the side from which a longer context is truncated. A longer response keeps its first
+            `length - context_length - 1` pieces.
     """
     room = encoder.settings.length - context_length - 1
     return encoder.crossing(
@@ -125,22 +124,22 @@ def response_pairs(
 
 
 # Late interaction ---------------------------------------------------------------------------------
-# A text keeps a vector for each word piece, and a query's pieces each look for their best match.
-# The score of a passage is the mean, over the pieces of the query, of the highest cosine with any
-# piece of the passage, divided by a temperature (Khattab and Zaharia 2020, ColBERT, which sums,
-# fills queries up with [MASK] and marks the two sides with tokens of their own). It reads query and
-# passage apart, as a dual encoder does, and yet finds a word wherever it stands: here it re-ranks
-# and teaches. Page of the book: notebooks/methods/rerankers.
+# A text has a vector per word piece, and each piece of a query is matched with its best piece of
+# the passage. The score is the mean, over the pieces of the query, of the highest cosine with any
+# piece of the passage, divided by a temperature (Khattab and Zaharia 2020; ColBERT sums, pads
+# queries with [MASK] and marks queries and passages with special tokens). Like a dual encoder it
+# encodes query and passage separately, but it can match single words: here it re-ranks and teaches.
+# Page of the book: notebooks/methods/rerankers.
 
 
 class LateInteractionSettings(Layout):
-    """How texts become vectors of pieces, and how these are compared.
+    """How texts become token vectors, and how these are compared.
 
     Args:
         title, passage_length, query_length, query_side: how texts become sequences, see
             `tokens.Layout`.
         width: of the vectors (ColBERT: 128).
-        temperature: scores are divided by it.
+        temperature: divides the scores.
     """
 
     width: PositiveInt = 64
@@ -148,10 +147,10 @@ class LateInteractionSettings(Layout):
 
 
 class Pieces(NamedTuple):
-    """The vectors of some texts.
+    """Token vectors of some texts.
 
     Attributes:
-        vectors: `[texts, length, width]` float32 of length 1.
+        vectors: `[texts, length, width]` float32, normalised.
         read: `[texts, length]` bool, False at special tokens and padding, whose vectors are never
             compared.
     """
@@ -161,7 +160,9 @@ class Pieces(NamedTuple):
 
 
 class TextPairs(NamedTuple):
-    """Queries and passages that are read apart: their tokens, and how they become sequences."""
+    """Queries and passages that are encoded separately: their tokens, and how they become
+    sequences.
+    """
 
     queries: TokenStore
     passages: TokenStore
@@ -203,8 +204,8 @@ class LateInteraction(TextModel):
         return Pieces(nn.functional.normalize(vectors, dim=2), ~batch.special)
 
     def crossing(self, queries: TokenStore, passages: TokenStore) -> TextPairs:
-        """Queries and passages of two stores, laid out as this model reads them; `InputError` for
-        another tokenizer's.
+        """Queries and passages of two stores, in this model's layout; `InputError` if built with
+        another tokenizer.
         """
         for store in (queries, passages):
             store.check_tokenizer(self.tokenizer)
@@ -228,7 +229,7 @@ def best_matches(queries: Pieces, passages: Pieces) -> Tensor:
     """
     (asked, asking), (offered, offering) = queries, passages
     cosines = (asked.flatten(0, 1) @ offered.flatten(0, 1).T).view(*asking.shape, *offering.shape)
-    # [Q, length, P]; nothing is less alike than -1
+    # [Q, length, P]; -1 is the smallest cosine
     best = cosines.masked_fill(~offering, -1.0).amax(3)
     return (best * asking[:, :, None]).sum(1) / asking.sum(1).clamp(min=1)[:, None]
 

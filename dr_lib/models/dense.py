@@ -1,9 +1,8 @@
-"""The dense encoder: a text becomes one vector (defaults as SimLM section 3.2). Page:
+"""The dense encoder: one vector per text (defaults as in SimLM section 3.2). Page:
 ideas/dual-encoders.
 
-What a vector means depends on pooling, lengths and title handling, so these are saved with the
-weights. Every folder of sentence-transformers opens too, with whatever that says of itself
-(`open_encoder`).
+A vector depends on pooling, lengths and title handling, so these are saved with the weights.
+Folders of sentence-transformers open too, with their own settings (`open_encoder`).
 """
 
 from collections.abc import Sequence
@@ -32,7 +31,7 @@ from dr_lib.tokens import Layout, TokenBatch, TokenStore, check_titles, plan_by_
 
 TOKENS_AT_ONCE = 8_192
 PROBES = "1 a и 一", "2 b в 二"
-"""Texts that any tokenizer tells from each other and cuts into equally many tokens."""
+"""Texts that any tokenizer distinguishes and splits into equally many tokens."""
 OTHER_HEADS = (
     "Classification",
     "QuestionAnswering",
@@ -40,7 +39,7 @@ OTHER_HEADS = (
     "ForCausalLM",
     "ForConditionalGeneration",
 )
-"""How the names of models end that score or write texts and make no vector of them."""
+"""Suffixes of the names of models that score or generate texts instead of encoding them."""
 
 
 class DenseSettings(Layout):
@@ -50,8 +49,8 @@ class DenseSettings(Layout):
         title, passage_length, query_length, query_side: how texts become sequences, see
             `tokens.Layout`.
         pooling: last-layer state of position 0, or the mean over all tokens.
-        normalise: vectors are compared at length 1 (cosine), or as they are (inner product).
-        temperature: scores are divided by this in training.
+        normalise: compare by cosine; otherwise by inner product.
+        temperature: divides scores in training.
         projection: Linear and LayerNorm over the pooled state (DPR-PAQ for RoBERTa).
     """
 
@@ -62,12 +61,12 @@ class DenseSettings(Layout):
 
 
 class Projection(nn.Module):
-    """Linear layer of the vectors' own size, N(0, 0.02) with biases of zero, then LayerNorm
-    (DPR-PAQ section 3.3).
+    """Linear layer that keeps the size, N(0, 0.02) with zero biases, then LayerNorm (DPR-PAQ
+    section 3.3).
 
     Args:
         hidden: width of the vectors.
-        seed: of the weights; the global random state is left as it was.
+        seed: of the weights; the global random state is unchanged.
 
     Example:
         >>> Projection(8)(torch.ones(2, 8)).shape
@@ -90,11 +89,11 @@ class DenseEncoder(TextModel):
     Args:
         encoder: the model without any head.
         settings: how its vectors are made and compared.
-        tokenizer: saved beside the weights.
-        seed: of a fresh projection.
+        tokenizer: saved with the weights.
+        seed: of a new projection.
 
     Attributes:
-        projection: over the vectors, or nothing.
+        projection: over the vectors, or the identity.
     """
 
     settings: DenseSettings
@@ -129,17 +128,17 @@ class DenseEncoder(TextModel):
     def encode(
         self, texts: Sequence[str], titles: Sequence[str] | None = None, *, queries: bool = False
     ) -> np.ndarray:
-        """Vectors of some texts, as they are to be compared by inner product.
+        """Vectors of some texts, to be compared by inner product.
 
-        For a whole collection see `retrieval.encode`, which resumes where it was interrupted.
+        For a whole collection see `retrieval.encode`, which is resumable.
 
         Args:
             texts: bodies of passages, or queries.
-            titles: one per passage, "" where there is none; None where no passage has any.
-            queries: cut as queries are, else as passages.
+            titles: one per passage, "" if it has none; None if no passage has one.
+            queries: truncate as queries, else as passages.
 
         Returns:
-            `[texts, hidden]` float32, of length 1 where the encoder compares by cosine.
+            `[texts, hidden]` float32, of norm 1 if the encoder compares by cosine.
 
         Raises:
             InputError: one text in place of a list, or another number of titles.
@@ -161,12 +160,12 @@ class DenseEncoder(TextModel):
 
 
 class Prompts(Settings):
-    """What an encoder was trained to read before its texts, such as E5's "query: " and "passage: "
-    (Wang et al. 2022).
+    """Prefixes with which an encoder was trained, such as E5's "query: " and "passage: " (Wang et
+    al. 2022).
 
     Args:
-        query, passage: put before these, titles included; the second may be called "document", as
-            sentence-transformers does.
+        query, passage: prefixes of queries and passages, before the title; the second may be called
+            "document", as in sentence-transformers.
 
     Example:
         >>> Prompts(query="query: ", document="passage: ").passage
@@ -178,7 +177,7 @@ class Prompts(Settings):
 
     @classmethod
     def of(cls, folder: Path) -> "Prompts":
-        """Those that the folder of an encoder names: of passages under "document", "passage" or
+        """The prompts in an encoder's folder; those of passages under "document", "passage" or
         "corpus". (`encode_document` of sentence-transformers 6.2 reads the first alone.)
         """
         file = folder / "config_sentence_transformers.json"
@@ -196,18 +195,18 @@ class Prompts(Settings):
 
 
 class SentenceEncoder(nn.Module):
-    """A model of sentence-transformers with its own modules, pooling, normalisation, prompts and
-    longest text.
+    """A sentence-transformers model with its own modules, pooling, normalisation, prompts and
+    maximum length.
 
     Args:
-        name_or_path: as `places.find_model` takes it.
+        name_or_path: as for `places.find_model`.
         device: where to load it.
-        prompts: in place of those that its folder names.
+        prompts: in place of those in its folder.
 
     Raises:
-        InputError: sentence-transformers cannot open the model; it has no weights in safetensors,
-            or not all; it compares vectors neither by cosine nor by inner product; or its vectors
-            do not tell texts from each other, or depend on the texts beside them.
+        InputError: sentence-transformers cannot open the model; weights in safetensors are missing;
+            it compares vectors neither by cosine nor by inner product; its vectors are the same for
+            all texts, or depend on the other texts of a batch.
     """
 
     def __init__(
@@ -217,7 +216,7 @@ class SentenceEncoder(nn.Module):
         device: torch.device | str = "cpu",
         prompts: Prompts | None = None,
     ):
-        # takes seconds: only where it is asked for
+        # imported only when needed: takes seconds
         from sentence_transformers import SentenceTransformer
 
         super().__init__()
@@ -227,7 +226,7 @@ class SentenceEncoder(nn.Module):
         self.prompts = prompts or Prompts.of(place)
         how = {"use_safetensors": True, "ignore_mismatched_sizes": True}  # named by `check_whole`
         if torch.device(device).type == "cpu":
-            how["dtype"] = torch.float32  # what may be rounded is decided in `machine.precision`
+            how["dtype"] = torch.float32  # `machine.precision` decides on rounding
         try:
             with quiet_transformers():
                 self.model = SentenceTransformer(
@@ -258,8 +257,8 @@ class SentenceEncoder(nn.Module):
             raise InputError(problem, where=name_or_path, fix=fix)
 
     def _check_parts(self, place: Path) -> None:
-        """Refuse the tokenizer of another model, and weights that are missing, but for those of a
-        pooler that nothing reads; cut texts to the positions that there are.
+        """Refuse the tokenizer of another model, and missing weights except those of an unused
+        pooler; limit texts to the model's positions.
         """
         from sentence_transformers.sentence_transformer.modules import (
             Pooling,
@@ -276,7 +275,7 @@ class SentenceEncoder(nn.Module):
             if pad is None:
                 fix = "Save it with one, such as the token that ends a text."
                 raise InputError("its tokenizer has no pad token", where=place, fix=fix)
-            # no text has the other special ones, and some models have no row for theirs
+            # texts never contain the other special tokens, for which some models have no row
             unread = {*getattr(part.tokenizer, "all_special_tokens", ())} - {pad}
             vocabulary, rows = part.tokenizer.get_vocab(), len(table.weight)
             if any(row >= rows for word, row in vocabulary.items() if word not in unread):
@@ -285,7 +284,7 @@ class SentenceEncoder(nn.Module):
             if static:
                 continue
             model, how = part.auto_model, {"use_safetensors": True, "device_map": "meta"}
-            _, info = type(model).from_pretrained(  # the names and shapes alone
+            _, info = type(model).from_pretrained(  # names and shapes only
                 next(places),
                 config=model.config,
                 output_loading_info=True,
@@ -302,14 +301,14 @@ class SentenceEncoder(nn.Module):
     def encode(
         self, texts: Sequence[str], titles: Sequence[str] | None = None, *, queries: bool = False
     ) -> np.ndarray:
-        """As `DenseEncoder.encode`; a title precedes its text, separated by a blank, as is usual
-        there.
+        """As `DenseEncoder.encode`; a title precedes its text, separated by a blank, as is usual in
+        that library.
         """
         check_titles(texts, titles)
-        if not len(texts):  # the library makes vectors of no width of them
+        if not len(texts):  # the library would return vectors of width 0
             return self.encode([""], queries=queries)[:0]
         titles = [""] * len(texts) if titles is None else titles
-        # a text alone stays as it is: some tokenizers read the blanks at its ends
+        # a text without title is unchanged: some tokenizers read leading and trailing blanks
         whole = [" ".join(filter(None, pair)) for pair in zip(titles, texts, strict=True)]
         function = self.model.encode_query if queries else self.model.encode_document
         how = {"prompt": self.prompts.query if queries else self.prompts.passage}
@@ -318,9 +317,9 @@ class SentenceEncoder(nn.Module):
 
 
 def _check_encodes(folder: Path) -> None:
-    """Refuse a re-ranker, a classifier, a model that writes texts, or an encoder of many or sparse
-    vectors, which the library would open as one of single vectors: the mean, or the last, of states
-    that were never trained for that. Encoders made from models that write have a modules.json.
+    """Refuse re-rankers, classifiers, text generators, and multi-vector or sparse encoders, which
+    the library would open as single-vector encoders that pool states never trained for that.
+    Encoders made from text generators have a modules.json.
     """
     composed = (folder / "modules.json").is_file()
     file = folder / ("config_sentence_transformers.json" if composed else "config.json")
@@ -338,7 +337,7 @@ def _check_encodes(folder: Path) -> None:
 
 
 def encoder_digest(folder: Path) -> str:
-    """SHA-256 (hex) of all files of an encoder's folder but hidden ones and pages of text."""
+    """SHA-256 (hex) of all files of an encoder's folder except hidden ones and Markdown."""
     names = (path.relative_to(folder).as_posix() for path in folder.rglob("*"))
     return folder_digest(
         folder, {name for name in names if not name.endswith(".md") and "/." not in f"/{name}"}
@@ -348,16 +347,15 @@ def encoder_digest(folder: Path) -> str:
 def open_encoder(
     name_or_path: str | Path, *, device: torch.device | str = "cpu", prompts: Prompts | None = None
 ) -> DenseEncoder | SentenceEncoder:
-    """Open a trained encoder of any origin: one that was saved here, else through
-    sentence-transformers.
+    """Open a trained encoder: one saved by this library, else through sentence-transformers.
 
     Args:
-        name_or_path: as `places.find_model` takes it.
+        name_or_path: as for `places.find_model`.
         device: where to load it.
-        prompts: of an encoder of others, in place of those that its folder names.
+        prompts: for an encoder of another library, in place of those in its folder.
 
     Raises:
-        InputError: nothing that either can open; prompts for one that was trained without any.
+        InputError: neither can open it, or prompts are given for an encoder trained without any.
     """
     folder = find_model(name_or_path)
     if not (folder / DenseEncoder.settings_file).is_file():

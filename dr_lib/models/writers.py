@@ -1,13 +1,14 @@
-"""Models that write text: questions about a passage (doc2query), and what might follow it (GPT-2).
+"""Models that generate text: questions about a passage (doc2query), and continuations of it
+(GPT-2).
 
-Nogueira et al. 2019 and MASTER section 4.2 take public models. The small ones made here start from
-the recipe's masked LM. In the encoder-decoder the attention from decoder to encoder, which a masked
-LM lacks, starts as a copy of each layer's self-attention: it then looks for tokens like the one
-written last, a step from copying words, which fresh weights take about twice as many steps to find
-(Rothe et al. 2020 start them fresh). Texts are sampled from the top k (Fan et al. 2018) or the
-nucleus (Holtzman et al. 2020); one uniform number decides each token, so what a row becomes does
-not depend on the rows beside it: an interrupted run writes the same texts when it resumes. The
-library's own `generate` takes two to five times as long for small models. Page: ideas/generators.
+Nogueira et al. 2019 and MASTER section 4.2 use public models. The small ones here start from the
+recipe's masked LM. In the encoder-decoder, cross-attention, which a masked LM lacks, starts as a
+copy of each layer's self-attention: it then attends to tokens like the last one written, close to
+copying words, which random weights take about twice as many steps to learn (Rothe et al. 2020 start
+them at random). Texts are sampled from the top k (Fan et al. 2018) or the nucleus (Holtzman et al.
+2020); one uniform number decides each token, so that rows do not depend on each other and an
+interrupted run writes the same texts when it resumes. The library's `generate` takes two to five
+times as long for small models. Page: ideas/generators.
 """
 
 import copy
@@ -36,27 +37,27 @@ from dr_lib.errors import InputError
 from dr_lib.models.bert import attention_for, quiet_transformers, read_pretrained, seeded
 from dr_lib.models.bottleneck import sample_by_cdf
 
-# tokens between two looks at how many rows still go on; a GPU would have to wait for every look
+# tokens between checks of how many rows are unfinished; each check synchronises a GPU
 LOOK_EVERY = 4
-# row counts are rounded up to this when ended rows are dropped, for few distinct shapes
+# row counts are rounded up to this when finished rows are dropped, for few distinct shapes
 MULTIPLE = 64
 
 
 def new_seq2seq(model: PreTrainedModel, special: Mapping[str, int]) -> EncoderDecoderModel:
-    """Make an encoder-decoder of a masked LM: its encoder, and a decoder with the same weights and
-    its head.
+    """Make an encoder-decoder from a masked LM: its encoder, and a decoder with the same weights
+    and head.
 
     Args:
-        model: BERT or ELECTRA with its head; it is left as it is.
+        model: BERT or ELECTRA with its head; not modified.
         special: ids by short name; a text begins with [CLS] and ends with [SEP].
 
     Raises:
-        InputError: a model whose weights do not fit its own decoder form.
+        InputError: the model's weights do not fit its decoder class.
     """
     config = copy.deepcopy(model.config)
     config.is_decoder = config.add_cross_attention = True
     attention = model.config._attn_implementation
-    with seeded(0), quiet_transformers():  # what is drawn here is overwritten below
+    with seeded(0), quiet_transformers():  # these weights are overwritten below
         decoder = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
     lost, unknown = decoder.load_state_dict(model.state_dict(), strict=False)
     if unknown or any("crossattention" not in name for name in lost):
@@ -86,22 +87,21 @@ def new_seq2seq(model: PreTrainedModel, special: Mapping[str, int]) -> EncoderDe
 def load_seq2seq(
     name_or_path: str | Path, *, device: torch.device | str = "cpu"
 ) -> PreTrainedModel:
-    """Load an encoder-decoder in float32, in eval mode: one trained here, or a public checkpoint of
-    T5's kind.
+    """Load an encoder-decoder in float32, in eval mode: one trained here, or a public T5-like
+    checkpoint.
 
     Args:
         name_or_path: a local folder, or a name on the Hugging Face hub.
         device: where to load it.
 
     Raises:
-        InputError: nothing to load under that name, weights missing, or no token to begin a text
-            with.
+        InputError: no such model, missing weights, or no start token.
     """
     model = read_pretrained(
         AutoModelForSeq2SeqLM,
         name_or_path,
         device=device,
-        fresh=lambda _, name: ".pooler." in name,  # an encoder-decoder reads all states
+        fresh=lambda _, name: ".pooler." in name,  # an encoder-decoder does not use the pooler
         attention=None,
     )
     if isinstance(model, EncoderDecoderModel):
@@ -111,7 +111,7 @@ def load_seq2seq(
 
 
 def start_id(model: PreTrainedModel) -> int:
-    """Id that every text of an encoder-decoder begins with."""
+    """Id of the start token of an encoder-decoder."""
     for config in (model.config, model.generation_config):
         if getattr(config, "decoder_start_token_id", None) is not None:
             return int(config.decoder_start_token_id)
@@ -121,18 +121,16 @@ def start_id(model: PreTrainedModel) -> int:
 
 
 class Seq2seqDecoding:
-    """An encoder-decoder that has read its input and is in the middle of writing; what it has read
-    is in its cache.
+    """The state of an encoder-decoder while it generates; its input is in the cache.
 
     Attributes:
-        first: `[rows]` int64, the id that each row goes on from.
+        first: `[rows]` int64, the id from which each row continues.
 
     Args:
         model: in eval mode.
-        inputs: arguments of its encoder, `input_ids` and `attention_mask` `[batch, length]` among
-            them.
-        copies: texts to write for each input, one after the other: row i * copies + j is text j of
-            input i.
+        inputs: arguments of its encoder, including `input_ids` and `attention_mask` `[batch,
+            length]`.
+        copies: texts per input: row i * copies + j is text j of input i.
     """
 
     def __init__(self, model: PreTrainedModel, inputs: Mapping[str, Tensor], copies: int = 1):
@@ -166,13 +164,13 @@ def new_causal_lm(
     positions: int | None = None,
     seed: int = 0,
 ) -> GPT2LMHeadModel:
-    """Make a GPT-2 of the masked LM's layers, width, heads and vocabulary.
+    """Make a GPT-2 with the masked LM's layers, width, heads and vocabulary.
 
     Args:
-        model: masked LM; its word embeddings are copied where they have the width of its states.
+        model: masked LM; its word embeddings are copied if they have the width of its states.
         special: ids by short name; [CLS] begins and [SEP] ends a text.
-        positions: longest sequence it can read; that of the masked LM if None.
-        seed: of the fresh weights; the global random state is left as it was.
+        positions: maximum sequence length; that of the masked LM if None.
+        seed: of the new weights; the global random state is unchanged.
     """
     shape = model.config
     config = GPT2Config(
@@ -212,7 +210,7 @@ def load_causal_lm(
 
 
 class CausalDecoding:
-    """A causal LM that has read its prompts; otherwise as `Seq2seqDecoding`.
+    """The state of a causal LM after its prompts, like `Seq2seqDecoding`.
 
     Args:
         model: in eval mode.
@@ -232,9 +230,7 @@ class CausalDecoding:
         return self.model(input_ids=ids[:, None], **self._place(1)).logits[:, -1]
 
     def _place(self, length: int) -> dict[str, Tensor | DynamicCache | bool]:
-        """Arguments that say where the last `length` tokens stand; padding does not count as a
-        place.
-        """
+        """Arguments with the positions of the last `length` tokens, not counting padding."""
         places = (self.mask.cumsum(-1) - 1).clamp(min=0)[:, -length:]
         return {
             "attention_mask": self.mask,
@@ -251,12 +247,11 @@ class CausalDecoding:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is drawn: among all, the likeliest few, or those that hold most of the
-    probabilities.
+    """How the next token is drawn: among all tokens, the top k, or the nucleus.
 
     Args:
         top_k: among the `top_k` most likely tokens.
-        top_p: among the fewest likeliest tokens whose probabilities sum to this, in (0, 1].
+        top_p: among the fewest most likely tokens whose probabilities sum to this, in (0, 1].
     """
 
     top_k: int | None = None
@@ -272,15 +267,15 @@ def write_texts(
     end: int,
     forbidden: Tensor,
 ) -> Tensor:
-    """Let every row write until it ends or the room is used up.
+    """Generate until every row has ended or reached the maximum length.
 
     Args:
-        decoding: the model and what it has read.
-        uniform: `[rows, steps]` float32 in [0, 1): one number per token; `steps` is the longest
-            text.
+        decoding: the model and its state.
+        uniform: `[rows, steps]` float32 in [0, 1): one number per token; `steps` is the maximum
+            length.
         choice: how a token is drawn.
-        end: id that ends a text; it is never the first one.
-        forbidden: int64 ids that are never written.
+        end: id that ends a text; never the first one.
+        forbidden: int64 ids that are never generated.
 
     Returns:
         `[rows, steps]` int64, `end` from where a text ends.
@@ -336,22 +331,22 @@ def draw_next(logits: Tensor, uniform: Tensor, choice: Sampling) -> Tensor:
     probs = torch.softmax(best, -1, dtype=torch.float32)
     upper = probs.cumsum(-1)
     place = (upper <= uniform[:, None] * upper[:, -1:]).sum(-1)
-    last = (probs > 0).sum(-1) - 1  # rounding must not lead past the last one that may be drawn
+    last = (probs > 0).sum(-1) - 1  # rounding must not lead past the last allowed id
     return ids.gather(1, torch.minimum(place, last)[:, None])[:, 0]
 
 
 def nucleus(probs: Tensor, top_p: float) -> Tensor:
-    """The probabilities, 0 outside the fewest likeliest tokens whose probabilities sum to `top_p`
+    """The probabilities, 0 outside the fewest most likely tokens whose probabilities sum to `top_p`
     (ties stay in).
 
-    As many of the least likely tokens go as `1 - top_p` holds; only sorted probabilities are needed
-    for that, no ids.
+    The least likely tokens with a total of at most `1 - top_p` are dropped, which needs sorted
+    probabilities but no ids.
 
     Args:
         probs: `[rows, vocab]` float32, each row summing to 1.
         top_p: in (0, 1].
     """
-    # On a CPU numpy's sort of plain numbers is many times as fast as torch's.
+    # On a CPU numpy's sort is many times faster than torch's.
     on_cpu = probs.device.type == "cpu"
     ascending = (
         torch.from_numpy(np.sort(probs.numpy(), axis=-1)) if on_cpu else probs.sort(-1).values
@@ -365,13 +360,12 @@ def nucleus(probs: Tensor, top_p: float) -> Tensor:
 def never_written(
     tokenizer: PreTrainedTokenizerBase, vocab: int, end: int | None = None
 ) -> list[int]:
-    """Ids that no text may hold: every special token but `end`, and rows of the model that stand
-    for no token.
+    """Ids that are never generated: every special token but `end`, and unused rows of the model.
 
     Args:
         tokenizer: of any kind.
         vocab: number of the model's logits.
-        end: id of the token that may end a text; None where none may.
+        end: id of the token that may end a text; None if none may.
     """
     special = {id_ for id_, token in tokenizer.added_tokens_decoder.items() if token.special}
     unused = range(len(tokenizer), vocab)

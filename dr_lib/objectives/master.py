@@ -31,6 +31,7 @@ from dr_lib.objectives.base import (
 from dr_lib.settings import Share
 from dr_lib.tokens import (
     COARSE,
+    MULTIPLE,
     TokenBatch,
     TokenStore,
     TokenValues,
@@ -339,7 +340,7 @@ class MasterBatches:
         }
         longest = max(longest_word(part) for part in (passages, *parts.values()) if part)
         # rounded up, since shapes on a GPU and its CUDA graphs depend on it
-        return MasterBatch(passages, **parts, longest_word=-(-longest // COARSE) * COARSE)
+        return MasterBatch(passages, **parts, longest_word=-(-longest // MULTIPLE) * MULTIPLE)
 
     def _longest(self) -> np.ndarray:
         """Length of the longest text that goes with each passage."""

@@ -7,7 +7,8 @@ cross-encoder, or a late-interaction model, which encodes each text once, whatev
 pairs. Page of the book: ideas/distillation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +22,7 @@ from dr_lib.errors import InputError
 from dr_lib.models import CrossEncoder, LateInteraction, Pieces, TextPairs, best_matches_of_pairs
 from dr_lib.models.dense import PROBES
 from dr_lib.retrieval.bm25 import Bm25
+from dr_lib.retrieval.encoding import fetching
 from dr_lib.retrieval.ranking import Ranking
 from dr_lib.stages import stage
 from dr_lib.tokens import QueryPassagePairs, TokenStore, concat_runs, plan_by_length
@@ -70,10 +72,9 @@ def score_pairs(
     kind = machine.precision(precision, next(cross_encoder.parameters()).device)
     scores = np.empty(len(query_rows), np.float32)
 
-    def score(scorer: nn.Module, pairs: np.ndarray) -> np.ndarray:
+    def score(scorer: nn.Module, pairs: np.ndarray) -> Callable[[], np.ndarray]:
         batch = crossing.batch(query_rows[pairs], passage_rows[pairs])
-        # Fetched immediately, so that the host's copy of a batch lives until a GPU has read it.
-        return scorer(batch.to(next(scorer.parameters()).device)).float().cpu().numpy()
+        return fetching(scorer(batch.to(next(scorer.parameters()).device)).float())
 
     with (
         machine.spread(cross_encoder, kind, devices) as work,
@@ -86,8 +87,10 @@ def score_pairs(
             lengths = crossing.lengths(asked, rows)
             plan = plan_by_length(lengths, budget, crossing.max_length)
             batches = [start + chosen for chosen in plan]
-            for pairs, values in zip(batches, work(score, batches), strict=True):
-                scores[pairs] = values
+            made = zip(batches, work(score, batches), strict=True)
+            # a GPU computes the next batch while the last one's scores are fetched
+            for (pairs, fetch), _ in pairwise(chain(made, [None])):
+                scores[pairs] = fetch()
                 bar.update(len(pairs))
     if not np.isfinite(scores).all():
         pair = int((~np.isfinite(scores)).argmax())

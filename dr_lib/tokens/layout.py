@@ -1,14 +1,15 @@
-"""A tokenizer, opened, checked or trained; and how titles and bodies become one sequence: which
-pieces stay, where each lands. Nothing here needs torch.
+"""Tokenizers: opened, checked or trained; and how titles and bodies become one sequence. Nothing
+here needs torch.
 
-Packing of a passage as in the papers (SimLM and PAIR: a text pair; RetroMAE and Tevatron: one
-segment). Page of the book: practice/own-corpus.
+The layout of a passage is that of the papers (SimLM and PAIR: a text pair; RetroMAE and Tevatron:
+one segment). Page of the book: practice/own-corpus.
 
 A vocabulary is trained with BERT's normaliser and word borders by `tokenizers`' own trainer (pairs
-of pieces merged by count; BERT, Devlin et al. 2019). Left alone, that trainer numbers the single
-characters in the order of a randomly seeded hash table, and since ties between equally frequent
-pairs are broken by those numbers, two runs over one text give two vocabularies. Here the characters
-are counted first and handed to the trainer in a fixed order, which fixes everything after.
+of pieces merged by count; BERT, Devlin et al. 2019). By default, that trainer numbers single
+characters in the order of a randomly seeded hash table, and these numbers break ties between
+equally frequent pairs, so that two runs over the same text give different vocabularies. Here
+characters are counted first and passed to the trainer in a fixed order, which makes the result
+deterministic.
 """
 
 import json
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 Title = Literal["pair", "joined", "none"]
 Side = Literal["right", "left"]
 MULTIPLE, COARSE = 8, 16
-"""Padded lengths are multiples of the one, of the other where texts of several kinds are read in a
-step: few shapes ever reach a model.
+"""Padded lengths are multiples of `MULTIPLE`, or of `COARSE` if a step reads several kinds of
+texts, so that few shapes reach a model.
 """
 
 
@@ -44,12 +45,12 @@ class Layout(Settings):
     """How queries and passages become sequences.
 
     Args:
-        title: how a title joins its passage: two segments, one, or not at all, see
-            `TokenStore.slice`.
-        passage_length, query_length: longest sequences in pieces, special tokens included (SimLM:
-            144 and 32).
-        query_side: the end that a long query loses; "left" keeps the last turns of a dialogue
-            (DPR-PAQ section 3.3).
+        title: how a title joins its passage: as a segment of its own, in one segment, or not at
+            all, see `TokenStore.slice`.
+        passage_length, query_length: maximum lengths in pieces, special tokens included (SimLM: 144
+            and 32).
+        query_side: the side from which a long query is truncated; "left" keeps the last turns of a
+            dialogue (DPR-PAQ section 3.3).
 
     Example:
         >>> Layout(passage_length=64).passages
@@ -103,20 +104,20 @@ def truncate(
     side: Side = "right",
     random_ints: np.ndarray | None = None,
 ) -> Truncated:
-    """Cut titles and bodies of the given lengths to `max_length`, special tokens included.
+    """Truncate titles and bodies of the given lengths to `max_length`, special tokens included.
 
-    A pair is cut longest-first as Hugging Face's tokenizers do it: a segment shorter than half the
-    room is kept whole and the other takes the rest; if both are longer, the room is split in half,
-    and an odd piece goes to the longer one (to the body where they are equal). A passage that lacks
-    title or body is a single segment in every mode.
+    A pair is truncated longest-first as in Hugging Face's tokenizers: a segment shorter than half
+    the room is kept whole and the other takes the rest; if both are longer, the room is split in
+    half, and an odd piece goes to the longer one (to the body where they are equal). A passage that
+    lacks title or body is a single segment in every mode.
 
     Args:
         title, body: `[batch]` int64, number of pieces.
         max_length: the longest sequence allowed, at least 4.
         mode: `"pair"`, `"joined"` (title and body in one segment) or `"none"` (body alone).
-        side: the end that loses pieces; `"left"` keeps the last turns of a dialogue.
-        random_ints: `[batch]` uint64; a long body then keeps a window that begins at any place,
-            each equally likely, drawn by these numbers. None keeps what `side` says.
+        side: the side from which pieces are dropped; `"left"` keeps the last turns of a dialogue.
+        random_ints: `[batch]` uint64; choose a window of a long body, uniformly. None truncates at
+            `side`.
 
     Example:
         >>> left = truncate(np.array([30, 2]), np.array([40, 90]), max_length=20, mode="pair")
@@ -145,8 +146,8 @@ def truncate(
 
 
 def padded_length(length: int | np.ndarray, multiple: int, max_length: int) -> np.ndarray:
-    """Lengths rounded up to a multiple, but never past `max_length`, so that no position lies
-    outside the model.
+    """Lengths rounded up to a multiple, but at most `max_length`, the number of the model's
+    positions.
 
     Example:
         >>> padded_length(np.array([3, 8, 9, 29]), multiple=8, max_length=30)
@@ -157,7 +158,7 @@ def padded_length(length: int | np.ndarray, multiple: int, max_length: int) -> n
 
 @dataclass(frozen=True)
 class Slice:
-    """Which pieces of some rows stay, and where each lands.
+    """Which pieces of some rows are kept, and where they go.
 
     Attributes:
         rows: `[batch]` int64, rows of the store.
@@ -173,7 +174,7 @@ class Slice:
     width: int
 
     def take(self, titles: np.ndarray, bodies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What stays of two flat arrays that run beside the store's pieces, all rows end to end."""
+        """What is kept of two flat arrays parallel to the store's pieces, concatenated."""
         return concat_runs(titles, self.title_from, self.left.title), concat_runs(
             bodies, self.body_from, self.left.body
         )
@@ -198,13 +199,13 @@ def concat_runs(ids: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.n
 
 
 def run_places(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The numbers from `start` to `start + count` of all rows, one row after the other.
+    """The indices from `start` to `start + count` of all rows, concatenated.
 
     Example:
         >>> run_places(np.array([7, 0]), np.array([2, 3]))
         array([7, 8, 0, 1, 2])
     """
-    # Row by row the numbers rise by 1; the shift is what takes a row's part to where it begins.
+    # Consecutive numbers, shifted row by row to where each row begins.
     shift = starts - (np.cumsum(counts) - counts)
     return np.repeat(shift, counts) + np.arange(counts.sum())
 
@@ -217,7 +218,7 @@ ALPHABET = 1000
 CODES = sys.maxunicode + 1
 CHUNK = 2048  # texts tokenised at a time: memory stays bounded
 MANY_LOST, MANY_UNKNOWN = 0.2, 0.02
-"""Shares of words from which on a user is told that they are lost, or unknown."""
+"""Shares of lost and unknown words above which the user is warned."""
 
 NORMALISE = normalizers.BertNormalizer(lowercase=True)
 WORDS = pre_tokenizers.BertPreTokenizer()
@@ -230,8 +231,8 @@ WAY_OUT = (
 
 
 def load_tokenizer(name_or_path: str | Path) -> "PreTrainedTokenizerFast":
-    """Open a WordPiece tokenizer by name. Only its pieces are used: how texts are framed, padded
-    and cut is `TokenStore`'s, whatever the folder says.
+    """Open a WordPiece tokenizer by name. Only its pieces are used: `TokenStore` adds special
+    tokens, pads and truncates, whatever the folder says.
 
     Args:
         name_or_path: ``"embedded"`` for the one that is part of the book, a local folder, or a name
@@ -251,26 +252,26 @@ def load_tokenizer(name_or_path: str | Path) -> "PreTrainedTokenizerFast":
             f"cannot open this tokenizer ({first_line(error)})", where=folder, fix=WAY_OUT
         ) from error
     special_ids(tokenizer, where=folder)
-    # An export reads a text's [MASK] as text. What is pre-trained from it has to fill masks.
+    # Exports read a text's [MASK] as text, but a tokenizer for pre-training must know the mask
+    # token.
     tokenizer.split_special_tokens = False
     return tokenizer
 
 
 class Legibility(NamedTuple):
-    """How much of some texts a search can see.
+    """How much of some texts BM25 and a model can read.
 
     Attributes:
         lost: share of words that BM25 drops because they have one character; 0.03 to 0.07 in
             English.
-        unknown: share of words that a tokenizer answers ``[UNK]``, so that a model cannot tell one
-            from another; nearly 0 in a language that it was made for.
+        unknown: share of words that a tokenizer maps to ``[UNK]``; nearly 0 in its own language.
     """
 
     lost: float
     unknown: float
 
     def warnings(self) -> list[str]:
-        """What a user should be told, one sentence each; none where all is well."""
+        """Warnings for the user, one sentence each."""
         sentences = []
         if self.lost > MANY_LOST:
             sentences.append(
@@ -288,10 +289,10 @@ class Legibility(NamedTuple):
 def legibility(
     texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast | None" = None
 ) -> Legibility:
-    """Measure whether some texts are in a language that BM25 and a model can read.
+    """Measure whether BM25 and a model can read the language of some texts.
 
     Args:
-        texts: a sample will do.
+        texts: a sample suffices.
         tokenizer: of the model; without one nothing is unknown.
 
     Example:
@@ -364,8 +365,8 @@ def special_ids(
 
 
 def tokenizer_digest(tokenizer: "PreTrainedTokenizerFast") -> str:
-    """SHA-256 (hex) of all that decides which ids a text gets; truncation, padding and file names
-    do not count.
+    """SHA-256 (hex) of everything that decides which ids a text gets; not of truncation, padding or
+    file names.
     """
     content = json.loads(tokenizer.backend_tokenizer.to_str())
     parts = {
@@ -378,10 +379,10 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int = 8192) -> "PreTrained
     """Train a lower-casing WordPiece tokenizer with BERT's special tokens as ids 0 to 4.
 
     Args:
-        texts: the text to learn from, read twice; a one-way iterator is first gathered into memory.
-            Order does not matter. A sample of a million passages is plenty.
-        vocab_size: number of pieces wanted, special tokens included. A small text may give fewer,
-            since a pair is merged only where it occurs twice.
+        texts: the training text, read twice; an iterator is first read into memory. Order does not
+            matter. A sample of a million passages is plenty.
+        vocab_size: number of pieces, special tokens included. A small text may give fewer, since a
+            pair is merged only if it occurs twice.
 
     Returns:
         A `BertTokenizerFast`; its saved folder opens with `AutoTokenizer` and gives the same ids.
@@ -426,7 +427,7 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int = 8192) -> "PreTrained
 
 
 def _single_pieces(texts: Iterable[str]) -> list[str]:
-    """The frequent characters, then those that occur inside words, prefixed by `##`; each in
+    """The frequent characters, then those that occur inside words, prefixed by `##`; both in
     code-point order.
     """
     anywhere = np.zeros(CODES, np.int64)
@@ -461,7 +462,5 @@ def _code_points(texts: Iterable[str]) -> Iterator[np.ndarray]:
 
 
 def _kind(character: str) -> int:
-    """What the pre-tokenizer takes a character for: 1 part of a word, 2 blank, 3 a word of its
-    own.
-    """
+    """How the pre-tokenizer treats a character: 1 part of a word, 2 blank, 3 a word of its own."""
     return len(WORDS.pre_tokenize_str(f"a{character}a"))

@@ -1,5 +1,5 @@
-"""Sequences made of several texts: a query with a passage, the questions of a passage, a passage
-cut in two.
+"""Sequences of several texts: a query with a passage, the questions of a passage, halves of a
+passage.
 
 SimLM's cross-encoder (section 3.2) reads [CLS] query [SEP] title: body [SEP]; MASTER (section 4.2)
 recovers all generated questions of a passage as one text, and its released code takes two halves of
@@ -29,15 +29,15 @@ from dr_lib.tokens.store import TokenBatch, TokenStore, to_batch
 
 
 class QueryPassagePairs:
-    """Queries and passages of two stores as single sequences, what a cross-encoder reads; no loop
-    over pairs.
+    """Queries and passages of two stores as single sequences, the input of a cross-encoder.
 
     Args:
         queries: their texts; titles are not read.
         passages: titles and texts.
         tokenizer: the one that both stores were built with.
-        max_length: longest pair, special tokens included, at least 4; pairs are cut longest-first.
-        title: put `"title: "` before the body where there is a title.
+        max_length: maximum length of a pair, special tokens included, at least 4; pairs are
+            truncated longest-first.
+        title: put `"title: "` before the body if there is a title.
 
     Raises:
         InputError: a store built with another tokenizer.
@@ -63,7 +63,7 @@ class QueryPassagePairs:
         return self._cut(query_rows, passage_rows)[0].lengths
 
     def batch(self, query_rows: np.ndarray, passage_rows: np.ndarray) -> TokenBatch:
-        """Lay out pair after pair; `TokenBatch.rows` are those of the passages.
+        """Lay out some pairs; `TokenBatch.rows` are those of the passages.
 
         Args:
             query_rows, passage_rows: `[pairs]` integers, rows of the two stores, in any order,
@@ -83,8 +83,8 @@ class QueryPassagePairs:
     def _cut(
         self, query_rows: np.ndarray, passage_rows: np.ndarray
     ) -> tuple[Truncated, np.ndarray]:
-        """What stays of each query (as the title) and passage (as the body), and the pieces of its
-        title.
+        """What is kept of each query (as the title) and passage (as the body), and the number of
+        pieces of its title.
         """
         queries, passages = self.queries, self.passages
         query = queries.text_offsets[query_rows + 1] - queries.text_offsets[query_rows]
@@ -98,7 +98,7 @@ class QueryPassagePairs:
         )
 
     def _passage_pieces(self, rows: np.ndarray, title: np.ndarray, count: np.ndarray) -> np.ndarray:
-        """The first `count` pieces of title, colon and body of each passage, end to end."""
+        """The first `count` pieces of title, colon and body of each passage, concatenated."""
         titles = np.minimum(title, count)
         colons = np.minimum(title > 0, count - titles)
         bodies = count - titles - colons
@@ -117,8 +117,9 @@ def shortened(store: TokenStore, pieces: int, side: Side) -> TokenStore:
 
     Args:
         store: the texts.
-        pieces: the most that a text keeps, special tokens not counted.
-        side: the end that a longer one loses; "left" keeps the last turns of a dialogue.
+        pieces: maximum number of pieces, without special tokens.
+        side: the side from which longer texts are truncated; "left" keeps the last turns of a
+            dialogue.
     """
     view, lengths = copy(store), np.diff(store.text_offsets)
     left = np.minimum(lengths, pieces)
@@ -137,8 +138,7 @@ def join_texts(
     max_length: int,
     random_ints: np.ndarray | None = None,
 ) -> TokenBatch:
-    """Lay out [CLS] text [SEP] text [SEP] ... for each sequence, and cut one that is too long to a
-    window.
+    """Lay out [CLS] text [SEP] text [SEP] ... for each sequence, truncated to a window if too long.
 
     Args:
         store: the texts; titles are not read.
@@ -147,8 +147,8 @@ def join_texts(
             [SEP].
         owners: `[batch]` integers, becomes `TokenBatch.rows`.
         max_length: longest sequence, special tokens included, at least 4.
-        random_ints: `[batch]` whole numbers of which the window of a long sequence is drawn, every
-            place equally likely; None keeps its beginning.
+        random_ints: `[batch]` random integers that choose the window of a long sequence, uniformly;
+            None keeps its beginning.
 
     Paper and code: MASTER's code closes the last question twice (its own [SEP] and that of the
     sequence), here once.
@@ -168,12 +168,12 @@ def join_texts(
 
 
 def joined_lengths(store: TokenStore, offsets: np.ndarray) -> np.ndarray:
-    """Lengths `[groups]` int64 before any cut, special tokens included, where group g has the rows
-    offsets[g : g + 2].
+    """Lengths `[groups]` int64 before truncation, special tokens included, where group g has the
+    rows offsets[g : g + 2].
 
     Args:
         store: the texts.
-        offsets: `[groups + 1]` int64, rising, at most the number of texts.
+        offsets: `[groups + 1]` int64, ascending, at most the number of texts.
     """
     counts = np.diff(offsets)
     return np.diff(store.text_offsets[offsets]) + 2 + np.maximum(counts - 1, 0)
@@ -182,13 +182,13 @@ def joined_lengths(store: TokenStore, offsets: np.ndarray) -> np.ndarray:
 def _separated(
     store: TokenStore, rows: np.ndarray, counts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """All pieces, a [SEP] behind each text and one for each sequence without; pieces of each
-    sequence less the last.
+    """All pieces, with a [SEP] after each text and one for each empty sequence; and the length of
+    each sequence without the last [SEP].
     """
     pieces = store.text_offsets[rows + 1] - store.text_offsets[rows]
     owner = np.repeat(np.arange(len(counts)), counts)
     lengths = np.maximum(np.bincount(owner, pieces + 1, len(counts)).astype(np.int64), 1) - 1
-    # Behind each text comes its separator; a sequence without texts holds one alone, which the
+    # Each text is followed by its separator; an empty sequence is a single separator, which the
     # closing [SEP] replaces.
     ends = np.cumsum(pieces + 1) + np.cumsum(counts == 0)[owner] - 1
     flat = np.full(int(lengths.sum() + len(counts)), store.special["sep"], np.int64)
@@ -202,8 +202,8 @@ def halves(batch: TokenBatch, pad_id: int) -> tuple[TokenBatch, TokenBatch]:
     """The first floor(n / 2) pieces of each sequence and the rest, each as [CLS] pieces [SEP],
     token types 0.
 
-    A separator between title and body is left out; a word may be cut, and its second part then
-    begins with what counts as the start of a word. Of a single piece the first half is empty.
+    The separator between title and body is dropped; a word may be split, and its second part then
+    counts as a word. The first half of a single piece is empty.
 
     Args:
         batch: sequences; `values`, if any, go along.
@@ -233,7 +233,7 @@ def halves(batch: TokenBatch, pad_id: int) -> tuple[TokenBatch, TokenBatch]:
 def _part(
     batch: TokenBatch, pieces: Tensor, begin: Tensor, count: Tensor, length: int, pad_id: int
 ) -> TokenBatch:
-    """Some pieces of each sequence in a new one; `pieces` `[batch, length]` are their columns, in
+    """New sequences from some pieces of each; `pieces` `[batch, length]` are their columns, in
     order.
     """
     place = torch.arange(length, device=count.device)[None, :]

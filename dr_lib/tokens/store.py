@@ -1,12 +1,12 @@
-"""The token store: every passage tokenised once, kept flat on disk, and cut into padded batches
-without a Python loop; and the batch that every later step works on.
+"""The token store: every passage tokenised once, stored flat on disk, and cut into padded batches
+without Python loops; and the batch type used everywhere.
 
-Beside the pieces may lie a number for each (importances of CDMAE, keyword weights of MASTER).
-An epoch is divided into batches (`BatchStream`) in which the same step is always the same batch:
-every batch of one padded length has the same number of rows, so that an epoch shows few distinct
-shapes. The CPU's bf16 kernels are built, and a GPU's graphs compiled, once per shape. Training
-resumes at any step without replaying the earlier ones; of several processes, number r of W takes
-the steps `W * step + r`. Packing of a passage: see `layout.py`.
+A number per piece may be stored alongside (importances of CDMAE, keyword weights of MASTER).
+`BatchStream` divides an epoch into batches as a function of the step: all batches of one padded
+length have the same number of rows, so that an epoch has few distinct shapes, for each of which a
+CPU builds bf16 kernels and a GPU compiles graphs. Training resumes at any step without replaying
+earlier ones; process r of W takes the steps `W * step + r`. For the layout of a passage see
+`layout.py`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -69,12 +69,12 @@ class TokenBatch:
         word_start: `[batch, length]` bool, True at the first piece of each word, never at a special
             position.
         rows: `[batch]` int64, the row of each sequence in its token store.
-        values: `[batch, length]` float32, a number for each piece (importance, keyword weight), 0
-            at special positions; None where a method needs none.
+        values: `[batch, length]` float32, a number per piece (importance, keyword weight), 0 at
+            special positions; None if a method needs none.
         lengths: `[batch]` int64, real tokens of each sequence, on the host, so that sorting a
             batch does not wait for a GPU. None where they are not known.
-        share: the part of a full batch of this length that it is; less than 1 at the end of an
-            epoch. Accumulated batches are weighed by it.
+        share: its size relative to a full batch of this length, less than 1 at the end of an epoch;
+            weighs accumulated batches.
     """
 
     input_ids: Tensor
@@ -92,13 +92,13 @@ class TokenBatch:
         return to_device(self, device)
 
     def take(self, index: Tensor) -> "TokenBatch":
-        """The sequences that `index` `[n]` int64 names, in its order; repeats allowed."""
+        """The sequences at `index` `[n]` int64, in its order; repeats allowed."""
         known = self.lengths is not None and index.device.type == "cpu"
         lengths = self.lengths[index.numpy()] if known else None
         return self._changed(lambda tensor: tensor[index], lengths)
 
     def cut(self, length: int) -> "TokenBatch":
-        """The first `length` positions of every sequence, where the others are padding."""
+        """The first `length` positions of every sequence; the others must be padding."""
         lengths = None if self.lengths is None else np.minimum(self.lengths, length)
         return self._changed(
             lambda tensor: tensor[:, :length] if tensor.ndim == 2 else tensor, lengths
@@ -127,8 +127,8 @@ class TokenBatch:
 
 
 def to_device(batch: Any, device: torch.device | str) -> Any:
-    """A tensor, or a dataclass of tensors and of further such dataclasses, on a device; other
-    values stay as they are.
+    """Move a tensor, or a dataclass of tensors and nested dataclasses, to a device; other values
+    are unchanged.
     """
     if is_dataclass(batch):
         return replace(
@@ -137,9 +137,9 @@ def to_device(batch: Any, device: torch.device | str) -> Any:
         )
     if not isinstance(batch, Tensor):
         return batch
-    # From pinned memory a copy to CUDA goes on by itself, and torch keeps the memory until it is
-    # done; other memory has been read when the call is back. Apple's GPUs read it later, when it
-    # may be another tensor's.
+    # A copy from pinned memory to CUDA is asynchronous, and torch keeps the memory until it is
+    # done; other copies are synchronous, except on Apple's GPUs, where the memory could be reused
+    # too early.
     on_its_way = torch.device(device).type == "cuda"
     if on_its_way and batch.device.type == "cpu" and torch.cuda.is_available():
         batch = batch.pin_memory()
@@ -147,7 +147,7 @@ def to_device(batch: Any, device: torch.device | str) -> Any:
 
 
 def widest_float(device: torch.device) -> torch.dtype:
-    """float64, or float32 on devices that have nothing finer, such as Apple's GPUs."""
+    """float64, or float32 on devices without it, such as Apple's GPUs."""
     return torch.float64 if device.type in ("cpu", "cuda") else torch.float32
 
 
@@ -159,7 +159,7 @@ def to_batch(
     special: Mapping[str, int],
     continuation: np.ndarray,
 ) -> TokenBatch:
-    """Put the pieces of all titles and bodies in their places.
+    """Assemble a batch from the pieces of titles and bodies.
 
     Args:
         cut: what stays of which rows.
@@ -172,13 +172,13 @@ def to_batch(
     real = position < cut.left.lengths[:, None]
     in_title, in_body = cut.places()
     content = in_title | in_body
-    # Everything real is a [SEP] at first; [CLS] and the pieces then take their places, and the
-    # separators are left.
+    # All real positions start as [SEP]; [CLS] and the pieces overwrite them, and the separators are
+    # left.
     ids = np.where(real, special["sep"], special["pad"]).astype(np.int64)
     ids[:, 0] = special["cls"]
     ids[in_title], ids[in_body] = cut.take(titles, bodies)
-    # A piece that truncation cut off from the start of its word counts as a word, as in the papers'
-    # mask draw.
+    # A piece whose word was truncated at its start counts as a word, as in the papers' masking
+    # code.
     first = (position == 1) | (position == body_start)
     return TokenBatch(
         input_ids=torch.from_numpy(ids),
@@ -220,9 +220,9 @@ class TokenStore:
     memory by `of`.
 
     Attributes:
-        folder: where it lies; None where it is held in memory.
+        folder: its folder; None if it is in memory.
         digest: SHA-256 of its content; two stores with the same digest give the same batches. Empty
-            for one that is held in memory.
+            if it is in memory.
         tokenizer: digest of the tokenizer it was built with.
         special: ids of the special tokens, keys ``pad unk cls sep mask``.
         vocab_size: number of ids that the tokenizer knows.
@@ -270,8 +270,7 @@ class TokenStore:
     ) -> "TokenStore":
         """Tokenise `texts` into `folder` and open the result; the folder is whole or absent.
 
-        The text of a collection is data: a literal [MASK] in a passage becomes ordinary pieces, not
-        the special token.
+        Text is data: a literal [MASK] in a passage becomes ordinary pieces, not the special token.
 
         Args:
             texts: rows with the columns named, strings without null.
@@ -305,7 +304,7 @@ class TokenStore:
         Args:
             texts: bodies of passages, or queries.
             tokenizer: as in `build`; read at its first use, and again when tokens were added.
-            titles: one for each text, "" where there is none; None where no text has any.
+            titles: one per text, "" if it has none; None if no text has one.
 
         Raises:
             InputError: the tokenizer does not fit, one text in place of a list, or another number
@@ -338,9 +337,7 @@ class TokenStore:
         return len(self.text_offsets) - 1
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerFast) -> None:
-        """Raise `InputError` that names both digests if the store was built with another
-        tokenizer.
-        """
+        """Raise `InputError` naming both digests if the store was built with another tokenizer."""
         digest = tokenizer_digest(tokenizer)
         if digest != self.tokenizer:
             problem = (
@@ -357,7 +354,7 @@ class TokenStore:
         return truncate(title_pieces, body_pieces, max_length=max_length, mode=title).lengths
 
     def batch(self, rows: np.ndarray, **layout: Any) -> TokenBatch:
-        """Cut, lay out and pad some rows.
+        """Truncate, lay out and pad some rows.
 
         Args:
             rows: `[batch]` integers, rows of the store, in any order, repeats allowed.
@@ -378,7 +375,7 @@ class TokenStore:
         side: Side = "right",
         random_ints: np.ndarray | None = None,
     ) -> Slice:
-        """Which pieces of some rows a batch takes, and where it puts them.
+        """Which pieces of some rows go into a batch, and where.
 
         Args:
             rows: `[batch]` integers, rows of the store, in any order, repeats allowed.
@@ -388,9 +385,10 @@ class TokenStore:
                 body [SEP].
             pad_to_multiple: the padded length is a multiple of this, but never more than
                 `max_length`.
-            side: the end that loses pieces; ``"left"`` keeps the last turns of a dialogue.
-            random_ints: `[batch]` uint64 by which a window of each long body is drawn, see
-                `truncate`; None keeps one end.
+            side: the side from which texts are truncated; ``"left"`` keeps the last turns of a
+                dialogue.
+            random_ints: `[batch]` uint64 that choose a window of each long body, see `truncate`;
+                None truncates at `side`.
         """
         rows = np.asarray(rows).astype(np.int64)
         title_from, body_from = self.title_offsets[rows], self.text_offsets[rows]
@@ -432,7 +430,7 @@ class _Reader(NamedTuple):
 
 @lru_cache(maxsize=4)
 def _reader_of(tokenizer: PreTrainedTokenizerFast, _size: int) -> _Reader:
-    """What reads texts by a tokenizer, made once: it costs more than the vectors of some texts."""
+    """The reader of a tokenizer, cached: making it can cost more than encoding a few texts."""
     return _reader(tokenizer)
 
 
@@ -483,10 +481,10 @@ def _offsets(*counts: np.ndarray) -> np.ndarray:
 
 
 class TokenValues:
-    """A number for each piece of a store (importances of CDMAE, keyword weights of MASTER),
+    """A number per piece of a store (importances of CDMAE, keyword weights of MASTER),
     memory-mapped.
 
-    They are made once and laid out as the pieces are, so that a batch carries them in
+    They are computed once and stored in the order of the pieces; batches carry them in
     `TokenBatch.values`. Page: ideas/masking.
 
     Attributes:
@@ -521,13 +519,13 @@ class TokenValues:
         blocks: Iterable[tuple[np.ndarray, np.ndarray]],
         dtype: Literal["float16", "float32"] = "float32",
     ) -> "TokenValues":
-        """Write values as they come, and open the result; the folder is whole or absent.
+        """Write values block by block and open the result; the folder is written atomically.
 
         Args:
             store: the tokens.
             folder: where to write; older values there are replaced.
             blocks: values of some titles and of some bodies, in the order of the store's pieces.
-            dtype: float16 takes half the room and keeps three digits of numbers between 0.0001 and
+            dtype: float16 takes half the space and keeps three digits of numbers between 0.0001 and
                 65,504.
 
         Raises:
@@ -576,7 +574,7 @@ class TokenValues:
 # Epochs of batches --------------------------------------------------------------------------------
 
 Window = Literal["first", "random"]
-BLOCK = 1 << 17  # rows sorted by length together; more would save hardly any padding
+BLOCK = 1 << 17  # rows sorted by length together; larger blocks would save little padding
 # rows of a stage: MS MARCO's 8.8 million passages are 17 shards of 1.6 GB at 768 numbers
 SHARD = 4 * BLOCK
 
@@ -586,9 +584,9 @@ def plan_epoch(
 ) -> list[np.ndarray]:
     """Divide all rows into batches: shuffle, sort by padded length, cut, shuffle the batches.
 
-    The longest rows come first: with padded length P a batch takes `tokens_per_batch // P` rows, at
-    least one, and only the last batch (the shortest rows) may be smaller than its kind. Shapes and
-    number of batches are the same in every epoch, the rows that meet in a batch are not.
+    The longest rows are cut first: with padded length P a batch takes `tokens_per_batch // P` rows,
+    at least one, and only the last batch (the shortest rows) may be smaller than its kind. Shapes
+    and number of batches are the same in every epoch, the rows that meet in a batch are not.
 
     Args:
         lengths: `[n]` padded lengths, at least 1.
@@ -610,8 +608,8 @@ def plan_epoch(
     """
     random = np.random.default_rng([seed, epoch])
     order = random.permutation(len(lengths))
-    # A stable sort keeps the shuffled order among rows of one length, so they meet others in the
-    # next epoch.
+    # A stable sort keeps the shuffled order among rows of equal length, so that batches differ
+    # between epochs.
     order = order[np.argsort(-lengths[order].astype(np.int32), kind="stable")]
     batches = _cut(order, lengths[order], tokens_per_batch)
     return [batches[index] for index in random.permutation(len(batches))]
@@ -620,8 +618,8 @@ def plan_epoch(
 def plan_by_length(lengths: np.ndarray, tokens_per_batch: int, max_length: int) -> list[np.ndarray]:
     """Cut the rows into batches: longest first, `tokens_per_batch // padded length` rows each.
 
-    A length has one batch size, so shapes are at most as many as padded lengths, plus the last
-    batch.
+    The padded length decides the batch size, so there are at most as many shapes as padded lengths,
+    plus the last batch.
 
     Example:
         >>> [batch.tolist() for batch in plan_by_length(np.array([5, 16, 9, 8, 1]), 16, 32)]
@@ -648,8 +646,8 @@ def blocks(first: int, end: int, size: int | None = None) -> list[slice]:
 
 
 def _cut(rows: np.ndarray, padded: np.ndarray, tokens_per_batch: int) -> list[np.ndarray]:
-    """Rows in batches, each with as many as the budget holds of the length of its first, which is
-    its longest.
+    """Cut rows into batches, each as large as the budget allows at the length of its first row, the
+    longest.
     """
     batches, start = [], 0
     while start < len(rows):
@@ -668,12 +666,12 @@ class BatchStream:
         max_length: longest sequence, special tokens included.
         title: see `TokenStore.batch`.
         seed: 0 or more; another seed gives another order.
-        beside: `[n]` length of the longest other text that goes with each row of the store; the
-            budget then counts the longer of the two, so that a batch of such texts keeps it too.
+        beside: `[n]` length of the longest other text that goes with each row; the budget then
+            counts the longer of the two, so that batches of those texts fit too.
         pad_to_multiple: padded lengths are multiples of this, but never more than `max_length`.
-        window: of a passage that is too long, its beginning, or in each epoch another window, drawn
-            at random (Condenser and MASTER, released code).
-        values: numbers beside the pieces that the batches are to carry.
+        window: what is read of a passage that is too long: its beginning, or a new random window in
+            each epoch (Condenser and MASTER, released code).
+        values: numbers per piece for the batches to carry.
 
     Raises:
         InputError: the budget is smaller than one sequence.

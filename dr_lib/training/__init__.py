@@ -1,6 +1,4 @@
-"""Training: one visible loop with checkpoints, examples and their batches, dual encoder and
-re-ranker.
-"""
+"""Training: the loop with checkpoints, examples and their batches, dual encoder and re-rankers."""
 
 from dr_lib.training import machine
 from dr_lib.training.batches import (

@@ -1,14 +1,13 @@
-"""A training's log, and its checkpoints, which are whole or absent: weights and optimiser as
-safetensors, everything else as checksummed JSON::
+"""A training's log and its atomic checkpoints: weights and optimiser as safetensors, everything
+else as checksummed JSON::
 
     folder/checkpoint-<step>/model.safetensors      parameters that learn, and buffers
                              optimizer.safetensors  AdamW's moments, named after their parameters
                              best.safetensors       with validation: weights of the best score
                              state.json             step, settings, checksums, log; written last
 
-Frozen parameters are not kept: the module is rebuilt from the same sources before a run is taken up
-again. Random state is not kept either: every step seeds itself (`schedule.py`). Book:
-practice/troubleshooting.
+Frozen parameters are not saved: the module is rebuilt from the same sources before resuming. Random
+state is not saved either: every step seeds itself (`schedule.py`). Book: practice/troubleshooting.
 """
 
 import warnings
@@ -34,7 +33,7 @@ from dr_lib.files import (
     write_json,
 )
 
-KEEP = 2  # the newest, and the one before it, should that be damaged
+KEEP = 2  # the newest, and the one before it in case that is damaged
 MODEL, OPTIMIZER, BEST = "model.safetensors", "optimizer.safetensors", "best.safetensors"
 STATE = "state.json"
 FILES = (MODEL, OPTIMIZER, BEST, STATE)
@@ -43,7 +42,7 @@ STATE_KEYS = ("step", "exp_avg", "exp_avg_sq")
 
 @dataclass
 class TrainLog:
-    """The course of one training, summed over all resumes.
+    """The log of one training, over all resumes.
 
     Attributes:
         title: what was trained, in a few words.
@@ -51,14 +50,13 @@ class TrainLog:
         step: updates done so far.
         rows: each a dict with `step`, `loss`, the objective's other scalars, `lr`, `grad_norm` and
             `tokens_per_second`; scalars are means over the updates since the row before.
-        tokens: real tokens (padding not counted) seen so far, over all processes.
+        tokens: real tokens (without padding) so far, over all processes.
         train_seconds: seconds spent in updates.
-        wall_seconds: seconds from first to last, checkpoints included, time between two resumes
-            not.
-        peak_memory: most bytes ever held, `host` and (on CUDA) `gpu`.
-        validation: a dict with `step` and `score` for each look at dev queries
-            (`training.Validation`).
-        resumed_at: updates after which the run was taken up again.
+        wall_seconds: seconds including checkpoints, but not the time between interruption and
+            resume.
+        peak_memory: peak bytes of the process, `host`, and (on CUDA) of this training, `gpu`.
+        validation: a dict with `step` and `score` for each validation (`training.Validation`).
+        resumed_at: updates after which the run was resumed.
         precision, device, processes, threads, compiled: how it was computed.
 
     Example:
@@ -102,16 +100,16 @@ class TrainLog:
         return ("step", *(name for name in every if name != "step"))
 
     def column(self, name: str) -> np.ndarray:
-        """One column as float64 `[rows]`; NaN where a row does not have it."""
+        """One column as float64 `[rows]`; NaN if a row lacks it."""
         return np.array([row.get(name, np.nan) for row in self.rows], dtype=np.float64)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON content of the log, its overall `tokens_per_second` included."""
+        """The log as plain JSON, with its overall `tokens_per_second`."""
         return {**asdict(self), "tokens_per_second": self.tokens_per_second}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "TrainLog":
-        """The log that `as_dict` described."""
+        """The inverse of `as_dict`."""
         return cls(
             **{name: value for name, value in values.items() if name in cls.__dataclass_fields__}
         )
@@ -127,11 +125,10 @@ class TrainLog:
 
 
 def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
-    """Parameters with gradient by name; a tensor that is tied into several places appears once,
-    under its first name.
+    """Parameters with gradient by name; tied parameters appear once, under their first name.
 
     Raises:
-        InputError: nothing in `module` learns.
+        InputError: `module` has no trainable parameter.
     """
     trained = {
         name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad
@@ -146,7 +143,7 @@ def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def module_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Everything that training can change: learning parameters (tied ones once) and persistent
+    """Everything that training can change: trainable parameters (tied ones once) and persistent
     buffers, by name.
     """
     persistent = module.state_dict(keep_vars=True)
@@ -176,11 +173,8 @@ def optimizer_tensors(
 def load_optimizer_tensors(
     optimizer: torch.optim.Optimizer, trained: dict[str, nn.Parameter], tensors: dict[str, Tensor]
 ) -> None:
-    """Put `optimizer_tensors` back. A parameter that had no gradient yet has no entry, and gets
-    none.
-    """
-    # AdamW numbers its parameters group by group (matrices, then vectors): another order than that
-    # of the module.
+    """Restore `optimizer_tensors`. A parameter without gradient so far has no entry."""
+    # AdamW numbers parameters by group (matrices, then vectors), unlike the module.
     names = {parameter: name for name, parameter in trained.items()}
     ordered = [
         names[parameter] for group in optimizer.param_groups for parameter in group["params"]
@@ -204,19 +198,19 @@ def save_checkpoint(
     progress: dict[str, Any],
     best: dict[str, Tensor],
 ) -> None:
-    """Write `folder/checkpoint-<step>` in one step and drop all but the last two.
+    """Write `folder/checkpoint-<step>` atomically and delete all but the last two.
 
     Args:
         folder: the run's own folder.
         step: updates done.
-        module: its learning parameters and buffers are kept.
+        module: its trainable parameters and buffers are saved.
         optimizer: AdamW over `trained_parameters(module)`.
-        settings: what a continued run must agree with, plain JSON.
+        settings: what a resumed run must agree with, plain JSON.
         progress: log and open sums of the run, plain JSON.
-        best: weights of the best validation so far, on the host; empty where there are none.
+        best: weights of the best validation so far, on the host; empty if there are none.
     """
     weights = module_tensors(module)
-    # Written beside its place and renamed into it: who looks finds the whole checkpoint or none.
+    # Written next to its place and renamed: a checkpoint is complete or absent.
     with fresh_folder(folder / f"checkpoint-{step}", "checkpoint", FILES) as draft:
         save_file(host_copies(weights), draft / MODEL)
         save_file(
@@ -224,7 +218,7 @@ def save_checkpoint(
         )
         if best:
             save_file(best, draft / BEST)
-        # Checksums of all: a file cut off by a full disk is noticed before it is trained on.
+        # Checksums of all: a file truncated by a full disk is detected before use.
         files = {path.name: file_digest(path) for path in draft.iterdir()}
         state = {
             "step": step,
@@ -235,23 +229,23 @@ def save_checkpoint(
         }
         write_json(draft / STATE, sealed(state))
     for old in [path for path in checkpoint_folders(folder) if _step(path) <= step][:-KEEP]:
-        with suppress(InputError):  # somebody has put a file there
+        with suppress(InputError):  # it holds a foreign file
             remove_folder(old, "checkpoint", FILES)
 
 
 def resume(
     folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, settings: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Put weights, buffers and optimiser state of the newest sound checkpoint back, in place (ties
-    stay ties).
+    """Restore weights, buffers and optimiser state from the newest valid checkpoint, in place
+    (preserving ties).
 
     Returns:
-        Progress and the best weights as `save_checkpoint` had them; both empty where there is no
+        Progress and the best weights as saved by `save_checkpoint`; both empty without a
         checkpoint.
 
     Raises:
-        InputError: it was made with other settings or another model, or something else lies where a
-            checkpoint is to be written.
+        InputError: it was made with other settings or another model, or something else is where a
+            checkpoint would be written.
     """
     for place in reversed(checkpoint_folders(folder)):
         check_replaceable(place, "checkpoint", FILES)
@@ -274,14 +268,14 @@ def resume(
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    """Tensors in memory of their own: those that safetensors gives lie in the file, which will be
-    removed while they are in use (Windows would refuse that).
+    """Tensors in their own memory: safetensors maps the file, which is removed while they are in
+    use (Windows refuses that).
     """
     return {name: tensor.clone() for name, tensor in load_file(path).items()}
 
 
 def checkpoint_folders(folder: Path) -> list[Path]:
-    """All checkpoints below `folder`, oldest first, whether sound or not."""
+    """All checkpoints in `folder`, oldest first, valid or not."""
     numbered = [
         path
         for path in folder.glob("checkpoint-*")
@@ -291,7 +285,7 @@ def checkpoint_folders(folder: Path) -> list[Path]:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """What `state.json` of a checkpoint holds, once every checksum was right.
+    """The content of a checkpoint's `state.json`, after verifying all checksums.
 
     Raises:
         InputError: something is missing, truncated or altered.
@@ -307,7 +301,7 @@ def read_state(path: Path) -> dict[str, Any]:
 def _check_matches(
     place: Path, state: dict[str, Any], settings: dict[str, Any], module: nn.Module
 ) -> None:
-    """Refuse to continue a run under other settings or with another module; name what differs."""
+    """Refuse to resume with other settings or another module; name what differs."""
     shapes = _shapes(module_tensors(module))
     for what, saved, now in (
         ("settings", state["settings"], settings),

@@ -1,11 +1,10 @@
-"""Training on several processes, one a GPU: the stage starts them as its children and waits. Page:
-practice/many-machines.
+"""Training on several processes, one per GPU: the stage starts them as child processes and waits.
+Page: practice/many-machines.
 
-`DR_PROCESSES` says how many. Each of them runs the whole body of the stage, with the variables that
-torchrun would set; `train` shares the batches of one process out among them, so that a recipe means
-the same on any number. Only the first returns from `train`, and hence writes what comes after it.
-If one is killed, the others end too, and the next run of the stage goes on from the last
-checkpoint.
+`DR_PROCESSES` says how many. Each runs the whole body of the stage, with the environment variables
+of torchrun; `train` divides the batches among them, so that results do not depend on their number.
+Only the first returns from `train` and writes results. If one is killed, the others end too, and
+the next run resumes from the last checkpoint.
 """
 
 import functools
@@ -23,20 +22,18 @@ from accelerate import PartialState
 from torch.multiprocessing import ProcessExitedException, ProcessRaisedException, start_processes
 
 from dr_lib.errors import InputError
-from dr_lib.stages import TimeIsUpError, time_is_up
+from dr_lib.stages import TimeIsUpError
 from dr_lib.training import machine
 from dr_lib.training.loop import TrainingError
 
 
 def on_processes(body: Callable[..., None]) -> Callable[..., None]:
-    """Make the body of a stage run on as many processes as `machine.processes` says; for bodies
-    that train once.
-    """
+    """Run the body of a stage on `machine.processes` processes; for bodies that train once."""
 
     @functools.wraps(body)
     def run(*arguments: Any, **named: Any) -> None:
         count = machine.processes()
-        if count == 1 or "RANK" in os.environ:  # alone, or one of those started below
+        if count == 1 or "RANK" in os.environ:  # alone, or in a child process
             return body(*arguments, **named)
         if current_process().daemon:
             fix = (
@@ -49,17 +46,15 @@ def on_processes(body: Callable[..., None]) -> Callable[..., None]:
             port = probe.getsockname()[1]
         errors = get_context("spawn").SimpleQueue()
         work = (count, port, errors, body.__module__, body.__name__, arguments, named)
-        # memory that earlier stages have left with this process is for the first of them
+        # free the memory of earlier stages for the first child, which uses the same GPU
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
         children = start_processes(_work, work, nprocs=count, join=False, daemon=True)
-        # no alarm in this process, which would end them without a checkpoint: they ask themselves
-        time_is_up()
         try:
             while not children.join():
                 pass
         except (ProcessExitedException, ProcessRaisedException) as error:
-            if not errors.empty():  # the same in every process, most likely
+            if not errors.empty():  # most likely the same in every process
                 raise errors.get() from None
             message = str(error).strip().splitlines()[-1]
             way_out = "Run again: it goes on from the last checkpoint."
@@ -84,7 +79,7 @@ def _work(
     arguments: Any,
     named: Any,
 ) -> None:
-    """One process: joins the others, then runs the body."""
+    """A child process: joins the others, then runs the body."""
     place = {
         "RANK": rank,
         "LOCAL_RANK": rank,
@@ -99,7 +94,9 @@ def _work(
     Thread(target=_end_with_parent, daemon=True).start()
     try:
         torch.set_num_threads(machine.threads())
-        PartialState(cpu=machine.device().type == "cpu")  # the group, and this process's own GPU
+        PartialState(
+            cpu=machine.device().type == "cpu"
+        )  # initialises the process group and this process's GPU
         getattr(import_module(module), name).body(*arguments, **named)
     except (InputError, TrainingError) as error:
         errors.put(error)
@@ -107,13 +104,11 @@ def _work(
     except TimeIsUpError as error:
         errors.put(error)
         sys.exit(75)
-    except KeyboardInterrupt:  # which torch would take for a good end
+    except KeyboardInterrupt:  # which torch would treat as success
         sys.exit(130)
 
 
 def _end_with_parent() -> None:
-    """A stage that is killed must not leave processes behind, which would go on writing into its
-    folder.
-    """
+    """End with the parent: a killed stage must not leave processes that write into its folder."""
     parent_process().join()
     os._exit(1)

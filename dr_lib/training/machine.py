@@ -1,7 +1,6 @@
-"""Capabilities of the machine: threads, processes, device, precision, and the facts that a record
-keeps.
+"""Capabilities of the machine: threads, processes, devices, precision, and facts for records.
 
-Nothing here names a person, a host or a folder. Book: reference/status prints these facts.
+No fact names a user, host or folder. Page: reference/status.
 """
 
 import copy
@@ -31,8 +30,8 @@ except ImportError:  # Windows
 
 
 def threads() -> int:
-    """Threads for torch: `DR_THREADS`, else `OMP_NUM_THREADS`, else the physical cores this process
-    may use.
+    """Number of threads for torch: `DR_THREADS`, else `OMP_NUM_THREADS`, else the physical cores
+    available to this process.
 
     Raises:
         InputError: the variable is not a whole number above 0.
@@ -44,7 +43,7 @@ def threads() -> int:
 
 
 def processes() -> int:
-    """Processes that train together: `DR_PROCESSES`, else 1.
+    """Number of processes that train together: `DR_PROCESSES`, else 1.
 
     Raises:
         InputError: the variable is not a whole number above 0, or there are fewer GPUs.
@@ -58,7 +57,7 @@ def processes() -> int:
 
 
 def _number_in(variable: str) -> int | None:
-    """The whole number above 0 that an environment variable holds; None where it is not set."""
+    """The positive integer in an environment variable; None if it is not set."""
     text = os.environ.get(variable)
     if text and (not text.isdecimal() or int(text) < 1):
         raise InputError(
@@ -81,11 +80,11 @@ def allowed_cores() -> int:
 
 
 def device() -> torch.device:
-    """Where to compute: `DR_DEVICE` (`cpu`, `cuda` or `mps`), else CUDA where there is one, else
+    """The device to compute on: `DR_DEVICE` (`cpu`, `cuda` or `mps`), else CUDA if available, else
     the CPU.
 
-    Apple's GPU (`mps`) is taken only where it is asked for: it computes in float32, and small
-    models are no faster on it than on the processor beside it.
+    Apple's GPU (`mps`) is used only on request: it computes in float32, and is not faster than the
+    CPU for small models.
     """
     present = {
         "cpu": True,
@@ -103,8 +102,8 @@ def device() -> torch.device:
 
 
 def available_devices() -> list[torch.device]:
-    """Where to encode, score and search: on as many GPUs as train together (`processes`); in each
-    of several processes, and elsewhere, on its own device.
+    """The devices for encoding, scoring and search: as many GPUs as processes train together
+    (`processes`); in one of several processes, or without CUDA, its own device.
     """
     here = device()
     if here.type != "cuda" or "RANK" in os.environ:
@@ -119,9 +118,7 @@ def device_name(where: torch.device) -> str:
 
 @cache
 def _cpu_facts() -> dict[str, str]:
-    """Name and instruction sets of the processor as Linux has them; empty where there is no
-    /proc/cpuinfo.
-    """
+    """Name and instruction sets of the CPU from /proc/cpuinfo; empty if there is none."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -132,7 +129,7 @@ def _cpu_facts() -> dict[str, str]:
 
 
 def _cpu_flags() -> set[str]:
-    """Instruction sets; `Features` is what Arm's processors call them."""
+    """Instruction sets of the CPU, called `Features` on Arm."""
     return set(f"{_cpu_facts().get('flags', '')} {_cpu_facts().get('Features', '')}".split())
 
 
@@ -151,13 +148,12 @@ def precision(
     """The precision to compute in.
 
     Args:
-        requested: `"auto"` means bf16 where the hardware has it; the others are taken at their
-            word.
+        requested: `"auto"` means bf16 if the hardware supports it.
         where: the device of the computation.
 
     Raises:
-        InputError: bf16 was asked for on a CUDA device without it. (A CPU without it computes it
-            slowly but rightly.)
+        InputError: bf16 was requested on a CUDA device without it. (A CPU without it computes it
+            slowly but correctly.)
 
     Example:
         >>> precision("fp32", torch.device("cpu"))
@@ -171,14 +167,14 @@ def precision(
 
 
 FROZEN = ("cuda",)
-"""Kinds of devices on which models that do not learn have weights in bfloat16."""
+"""Device types on which models have bfloat16 weights for inference."""
 
 
 def frozen_precision(
     requested: Literal["auto", "bf16", "bf16_weights", "fp32"], where: torch.device
 ) -> Literal["bf16", "bf16_weights", "fp32"]:
-    """The precision of a model that does not learn: as `precision`, and "auto" takes weights in
-    bfloat16 on a GPU, where autocast would cast states and weights in every layer.
+    """The precision for inference: as `precision`, but "auto" uses bfloat16 weights on a GPU, where
+    autocast would cast states and weights in every layer.
 
     Example:
         >>> frozen_precision("bf16_weights", torch.device("cpu"))
@@ -192,18 +188,18 @@ def frozen_precision(
 
 
 def _device_of(model: nn.Module) -> torch.device:
-    """Where a model's weights lie; the CPU where it has none."""
+    """The device of a model's weights; the CPU if it has none."""
     return next((weight.device for weight in model.parameters()), torch.device("cpu"))
 
 
 @contextmanager
 def evaluating(model: nn.Module, kind: str) -> Iterator[nn.Module]:
-    """A model without gradients, in evaluation mode; the caller's own is left as it was.
+    """A model without gradients, in evaluation mode; the original's modes are restored afterwards.
 
     Args:
         model: its modules may be in any mode.
-        kind: what `precision` or `frozen_precision` gives; for "bf16_weights" a copy is rounded, by
-            its own method `rounded` if it has one. Where that gives None, "bf16" has to do.
+        kind: from `precision` or `frozen_precision`; for "bf16_weights" a copy is rounded, by its
+            own method `rounded` if it has one. If that returns None, "bf16" is used.
     """
     device, modes = (_device_of(model), [(module, module.training) for module in model.modules()])
     twin = _rounded(model) if kind == "bf16_weights" else None
@@ -218,7 +214,7 @@ def evaluating(model: nn.Module, kind: str) -> Iterator[nn.Module]:
 
 
 def _rounded(model: nn.Module) -> nn.Module | None:
-    """A copy with weights in bfloat16; None where the model cannot have one."""
+    """A copy with weights in bfloat16; None if the model does not support it."""
     if hasattr(model, "rounded"):
         return model.rounded()
     return copy.deepcopy(model).to(torch.bfloat16)
@@ -228,16 +224,16 @@ def _rounded(model: nn.Module) -> nn.Module | None:
 def spread(
     model: nn.Module, kind: str, devices: Sequence[torch.device] | None = None
 ) -> Iterator[Callable[[Callable[[nn.Module, Any], Any], Iterable[Any]], Iterator[Any]]]:
-    """A model without gradients (`evaluating`) that works on several devices at once.
+    """A model without gradients (`evaluating`) on several devices at once.
 
     Args:
-        model: it computes where it lies, or a copy of it on each of several devices.
+        model: computes on its own device, or as a copy on each of several devices.
         kind: as in `evaluating`.
-        devices: None takes `available_devices`, where the model lies on one of them.
+        devices: None takes `available_devices` if the model is on a GPU.
 
     Returns:
-        `work(function, items)`: `function(model, item)` of each item, in order. A free copy takes
-        the next item, so that a result does not depend on how many there are.
+        `work(function, items)`: `function(model, item)` of each item, in order. Results do not
+        depend on the number of copies.
 
     Example:
         >>> with spread(nn.Identity(), "fp32", [torch.device("cpu")] * 2) as work:
@@ -290,7 +286,7 @@ def in_order(
 
 
 def machine_facts() -> dict[str, Any]:
-    """What a record keeps of the machine and its software; no host name, user name or path.
+    """Facts about the machine and its software for records; no host name, user name or path.
 
     Returns:
         `cpu`, `cores`, `threads`, `memory_gib`, `gpus` (names), `bf16`, `system`, and `versions` by
@@ -309,7 +305,9 @@ def machine_facts() -> dict[str, Any]:
 
 
 def peak_memory() -> dict[str, int]:
-    """Most bytes this process ever held: `host`, and `gpu` where CUDA was used."""
+    """Peak memory in bytes: `host`, of this process so far, and `gpu`, since the last reset, if
+    CUDA was used.
+    """
     if resource is None:
         peak = {"host": psutil.Process().memory_info().peak_wset}
     else:
@@ -321,30 +319,30 @@ def peak_memory() -> dict[str, int]:
 
 
 def gpu_memory() -> int | None:
-    """Bytes of the GPU that is computed on; None where there is none."""
+    """Memory of the GPU in bytes; None without a GPU."""
     return torch.cuda.get_device_properties(0).total_memory if device().type == "cuda" else None
 
 
 def encoding_budget() -> int:
-    """Tokens encoded at a time: what fits a processor's caches, or what fills a GPU."""
+    """Tokens encoded at a time: what fits into a CPU's caches, or fills a GPU."""
     return 4_096 if device().type == "cpu" else 131_072
 
 
 @cache
 def most_operations(where: torch.device, kind: str) -> float:
-    """Floating-point operations a second of one large matrix product, the quickest of three.
+    """Floating-point operations per second of a large matrix product, the best of three.
 
-    No training can exceed it; its share of that is its utilisation (MFU). The data sheet's figure
-    is larger still.
+    An upper bound for training, whose share of it is the utilisation (MFU). Data sheets promise
+    more.
     """
     size = 1024 if where.type == "cpu" else 8192
-    # random numbers: on equal ones a GPU draws less power, and is quicker than on any real data
+    # random numbers: with constant ones a GPU draws less power and is faster than on real data
     matrix = torch.randn(size, size, generator=torch.Generator(where).manual_seed(0), device=where)
     matrix = matrix.to(torch.bfloat16 if kind == "bf16" else torch.float32)
     seconds = []
     for _ in range(3):
         start = time.perf_counter()
-        (matrix @ matrix)[0, 0].item()  # waits for a GPU
+        (matrix @ matrix)[0, 0].item()  # synchronises
         seconds.append(time.perf_counter() - start)
     return 2 * size**3 / min(seconds)
 
@@ -356,12 +354,12 @@ def bert_work(
     with head.
 
     Kaplan et al. 2020, section 2.1: a forward pass takes about two operations per weight and token,
-    a backward pass twice that. Attention scores and the vocabulary's logits are added here because
-    small models are full of them.
+    a backward pass twice that. Attention scores and vocabulary logits are included, since they
+    matter in small models.
 
     Args:
         layers, hidden, vocabulary: size; the feed-forward part has 4 x `hidden` units.
-        share_predicted: share of the positions for which vocabulary logits are made.
+        share_predicted: share of the positions with vocabulary logits.
         length: sequence length, for the attention scores.
 
     Example:

@@ -1,5 +1,5 @@
-"""What may look on while a training runs, and changes no number of it: callbacks that read its log,
-and a profile of some of its steps. Page of the book: practice/gpu.
+"""Observing a training without changing its results: callbacks that read its log, and a profiler.
+Page: practice/gpu.
 """
 
 import re
@@ -16,16 +16,16 @@ from dr_lib.training.checkpoint import TrainLog
 
 Watcher = Callable[[TrainLog], None]
 WATCHERS: list[Watcher] = []
-LARGEST = 20  # operators of a table
+LARGEST = 20  # rows of a profile's table
 
 
 @contextmanager
 def watching(watch: Watcher) -> Iterator[None]:
-    """Call `watch(log)` after each row of the log of every training in a block, its stages and
-    studies included.
+    """Call `watch(log)` after each row of the log of every training in a block, including those of
+    stages and studies.
 
-    The newest row is `log.rows[-1]`. An exception of `watch` ends the training, which a later call
-    continues. With several processes only the first one calls.
+    The newest row is `log.rows[-1]`. An exception in `watch` ends the training, which a later call
+    resumes. With several processes only the first one calls.
 
     Example:
         >>> import tempfile, torch
@@ -52,12 +52,10 @@ def watching(watch: Watcher) -> Iterator[None]:
 
 @contextmanager
 def profiling(asked: str, title: str, device: torch.device) -> Iterator[Callable[[int], None]]:
-    """Profile some steps of a training, which `DR_PROFILE` names as a slice names rows: `10:13` is
-    10, 11 and 12.
+    """Profile the training steps given by `DR_PROFILE` as a slice: `10:13` is 10, 11 and 12.
 
-    In `profiles/<title>-<steps>` of the cache stand then `trace.json`, for Perfetto or
-    chrome://tracing, and `table.txt` with the operators that take most time. The steps that are
-    profiled are slower.
+    Writes `trace.json`, for Perfetto or chrome://tracing, and `table.txt`, with the most expensive
+    operators, to `profiles/<title>-<steps>` in the cache. Profiled steps are slower.
 
     Returns:
         A function to call before each step with its number.

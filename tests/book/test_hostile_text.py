@@ -98,7 +98,7 @@ def test_the_page_of_a_comparison_shows_hostile_text_as_text(folder, tmp_path):
         assert browser.run(marks) == len(HOSTILE)
         assert browser.run(TURNED % ".dr-search .verdict-held") == 0
         assert browser.run("document.title").startswith("<img src=x onerror=")
-        # even if a text were not escaped, the page's policy would prevent it from running or loading
+        # even if a text were not escaped, the page's policy would not let it run or load anything
         browser.run("document.body.innerHTML += '<img src=x onerror=\"document.title = 1\">'")
         browser.wait("document.images[0].complete")
         assert browser.run("document.title").startswith("<img src=x onerror=")

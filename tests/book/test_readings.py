@@ -952,7 +952,9 @@ def test_the_page_of_the_plan_counts_the_contrasts_that_wait_and_names_the_contr
         )
     )
     lost = 100 - of_gain.high, 100 - of_gain.low
-    assert 47.5 < lost[0] < 52.5 and 64 < lost[1] < 70, "half to two thirds, on home and in README"
+    assert 47.5 < lost[0] < 52.5 and 64 < lost[1] < 70, (
+        "half to two thirds, say home page and README"
+    )
     assert 55 < 100 - simlm_gain.mean < 80 and simlm_gain.high < 60, "probably more than half"
     lost = 100 - over_simlm.high, 100 - over_simlm.low
     assert 30 < lost[0] < 40 and 64 < lost[1] < 70, "a third to two thirds of the lead"

@@ -294,7 +294,7 @@ def test_mistakes_at_the_command_line_end_in_one_line_that_names_the_place(
         (["search", collection, "masks", "--model", scorer], "cannot search by itself"),
         (
             ["search", collection, "masks", "--model", here / "tiny"],
-            "no folder with modules.json, dense.json",
+            "a folder with modules.json, dense.json",
         ),
         (
             ["search", here / "gone.json", "masks"],

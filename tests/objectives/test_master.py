@@ -446,7 +446,7 @@ def test_the_bound_on_words_holds_and_has_few_values(batches):
     for batch in map(get, range(12)):
         parts = (batch.passages, batch.neighbours, batch.questions, batch.continuations)
         longest = max(longest_word(part) for part in parts)
-        assert longest <= batch.longest_word < longest + 16 and batch.longest_word % 16 == 0
+        assert longest <= batch.longest_word < longest + 8 and batch.longest_word % 8 == 0
 
 
 def test_every_text_of_a_batch_keeps_the_budget(batches):

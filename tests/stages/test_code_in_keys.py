@@ -57,7 +57,7 @@ OWN_CODE = {
     "retrieval.rerank": [],
     "evaluation.evaluate": EVALUATIONS,
     # what a stage reads itself; a collection counts by its content
-    "evaluation.load_candidates": ["dialogue"],
+    "evaluation.read_exchanges": ["dialogue"],
 }
 # Code that decides no number
 ELSEWHERE = [
