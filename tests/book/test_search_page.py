@@ -58,7 +58,7 @@ QUERIES = [*TYPED, *SENTENCES[-45:]]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A collection in BEIR layout: sentences of the book, each with its own beginning as question."""
+    """A collection in BEIR layout: sentences of the book, each with its beginning as question."""
     place = tmp_path_factory.mktemp("sentences")
     lines = [
         {"_id": f"p{i}", "title": text.split()[0], "text": text}
