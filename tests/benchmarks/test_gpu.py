@@ -271,7 +271,7 @@ def test_a_training_alone_leaves_its_speed_and_a_profile_of_one_step(
 def test_the_speed_of_a_training_is_that_of_its_second_half_and_of_no_profiled_step(
     made_parts, tmp_path, monkeypatch
 ):
-    """Two rows of equally many steps at 100 and 300 tokens per second: 150 in all, not their mean."""
+    """Two rows of equally many steps at 100 and 300 tokens per second: 150 in all, not the mean."""
     rows = [{"tokens_per_second": rate, "loss": 1.0} for rate in (1, 2, 100, 300)]
     log = SimpleNamespace(
         rows=rows, tokens=80, step=8, peak_memory={"host": 2**30}, precision="fp32"

@@ -1,5 +1,5 @@
-"""Every defect of a collection ends in one error that names place and way out, and leaves nothing
-behind.
+"""Every defect of a collection ends in one error that names the place and the way out, and leaves
+nothing behind.
 """
 
 import contextlib
@@ -188,7 +188,7 @@ MISSING = {
 
 
 def message(folder: str | Path, cache: Path) -> str:
-    """The error of a load; nothing may be left in the cache but the folder of locks."""
+    """The error of a load; only the folder of locks may be left in the cache."""
     with pytest.raises(InputError) as caught:
         collections.load(folder, cache=cache, allow_duplicates=False)
     left = [path.name for path in cache.iterdir() if path.name != "locks"] if cache.exists() else []

@@ -1,5 +1,5 @@
-"""The command line: help with examples that parse; what is no text, no number, no YAML, endless or
-nowhere to be written ends in one line; a log holds plain lines.
+"""The command line: help with examples that parse; invalid text, numbers or YAML, endless input and
+unwritable places end in one line; a log has plain lines.
 """
 
 import errno
@@ -116,7 +116,7 @@ def test_a_collection_that_cannot_be_opened_waits_for_no_model_library(command):
 
 
 def test_bm25_alone_searches_without_torch(tmp_path):
-    """Of a package that cannot be imported; in the library, and from the command line."""
+    """With a torch that cannot be imported; in the library, and from the command line."""
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('torch is not wanted')")
     (tmp_path / "animals.txt").write_text("The red fox runs.\n\nA grey wolf sleeps.\n")
@@ -263,7 +263,7 @@ def texts(tmp_path) -> Path:
 
 
 def run(arguments: list[str | bytes], tmp_path: Path, **more) -> subprocess.CompletedProcess:
-    """A command in a process of its own, as a shell starts it."""
+    """A command in a separate process, as started by a shell."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "book")]),
@@ -471,8 +471,8 @@ def test_what_is_printed_in_parts_stays_one_line():
     ],
 )
 def test_what_needs_no_library_is_refused_without_one(command, said, tmp_path):
-    """In a process of its own; by the libraries that it has imported, since seconds depend on the
-    machine: with none of them it took a tenth of one.
+    """In a separate process; judged by the libraries that it has imported, since seconds depend on
+    the machine: without them it took a tenth of one.
     """
     (tmp_path / "empty").mkdir()
     command = [str(tmp_path / "empty") if part == "EMPTY" else part for part in command]

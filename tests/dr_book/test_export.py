@@ -1,5 +1,5 @@
-"""An exported model is the same model elsewhere: the lines of its card give the vectors that dr_lib
-gives.
+"""An exported model is the same model elsewhere: the code of its card gives the same vectors as
+dr_lib.
 """
 
 import re
@@ -41,7 +41,7 @@ PASSAGES = {
 
 @pytest.fixture
 def saved(tmp_path, tiny_bert, tiny_tokenizer):
-    """`saved(**settings)`: a folder with a dense encoder as a retriever stage leaves it."""
+    """`saved(**settings)`: a folder with a dense encoder, as written by a retriever stage."""
 
     def make(**settings) -> Path:
         save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "base")
@@ -68,12 +68,12 @@ def saved_reranker(tmp_path, tiny_tokenizer) -> Path:
 
 
 def blocks(folder: Path) -> list[str]:
-    """The lines of Python in a card, block by block."""
+    """The blocks of Python code in a card."""
     return re.findall(r"^```python\n(.*?)^```", (folder / "README.md").read_text(), re.S | re.M)
 
 
 def run(folder: Path, block: str) -> dict:
-    """What the names of a block of a card stand for after it ran beside the card."""
+    """The names and values of a card's block of code after it ran beside the card."""
     names: dict = {}
     with chdir(folder):
         exec(block, names)
@@ -98,7 +98,7 @@ def ours(folder: Path, tmp_path: Path) -> np.ndarray:
 
 
 def as_given(settings: dict) -> list[tuple[str, ...]]:
-    """Each passage as the card says it is given."""
+    """Each passage in the form that the card prescribes."""
     title = settings.get("title", "pair")
     both = zip(PASSAGES["title"], PASSAGES["text"], strict=True)
     if title == "pair":

@@ -1,5 +1,5 @@
-"""Systems compared on one's own collection: what is run, what is tested on, and what is refused at
-once.
+"""Systems compared on a user's own collection: what is run, what is tested on, and what is refused
+at once.
 """
 
 import html
@@ -27,8 +27,8 @@ from dr_lib.stages import Cache
 
 @pytest.fixture
 def compare(own_recipe, finished, monkeypatch):
-    """`compare(systems, **options)` on the small collection with the small recipe, in a cache that
-    these tests share.
+    """`compare(systems, **options)` on the small collection with the small recipe, in a cache
+    shared by these tests.
     """
     monkeypatch.setenv("DR_CACHE", str(finished / "own"))
     keys = own_recipe.model_dump(mode="json")
@@ -229,7 +229,7 @@ def test_without_time_for_training_questions_people_s_judgements_still_compare_b
 def test_before_questions_are_written_the_work_that_is_left_is_known_nearly(
     own_recipe, tmp_path, monkeypatch
 ):
-    """Foretold for as many questions as there are then, against the stages that are made."""
+    """Predicted for the final number of questions, against the stages that are made."""
     cache = Cache(tmp_path / "empty")
     monkeypatch.setattr(
         corpus_study, "seconds_here", lambda left, more: more + sum(work.cost for work in left)
@@ -520,7 +520,7 @@ def test_the_lines_of_the_quickstart_run(
 def test_judgements_for_testing_alone_are_enough_where_nothing_is_trained(
     beir_folder, tmp_path, monkeypatch
 ):
-    """A few judged queries and nothing to train: BM25, and an encoder as it comes, need no training
+    """A few judged queries and nothing to train: BM25 and a ready-made encoder need no training
     queries.
     """
     monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
@@ -562,7 +562,7 @@ def test_where_every_passage_is_judged_what_needs_no_training_is_compared(
 
 
 def test_what_is_trained_on_generated_questions_searches_the_same_collection(compare, tmp_path):
-    """Training questions are missing: BM25 comes first, and all rows are of one collection."""
+    """Training questions are missing: BM25 comes first, and all rows are on one collection."""
     for split in ("train", "dev"):
         (tmp_path / "tiny" / "qrels" / f"{split}.tsv").unlink()
     compared = compare(["none"])

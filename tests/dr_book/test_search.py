@@ -1,5 +1,5 @@
-"""Searching a collection: every system finds what it should, indexes are made once, a record leads
-to its models.
+"""Searching a collection: every system returns the right passages, indexes are built once, and a
+record leads to its models.
 """
 
 import io
@@ -45,7 +45,7 @@ def here(tmp_path, monkeypatch, finished):
 
 @pytest.fixture
 def run(here, own_recipe):
-    """A finished run, its record saved where records of this machine lie."""
+    """A finished run, with its record among this machine's records."""
     recipe = own_recipe.with_(objective="none")
     record = lab.execute(lab.Run("tests/search", "no pre-training", "smoke", recipe), quiet())
     return record, recipe, record.save(here / "cache" / "records" / "smoke")
@@ -316,7 +316,7 @@ def test_mistakes_at_the_command_line_end_in_one_line_that_names_the_place(
 
 @pytest.fixture
 def ask(here, capsys, monkeypatch):
-    """What a search prints as JSON: `ask("mine", "words of a question")`."""
+    """A search's output as JSON: `ask("mine", "words of a question")`."""
     monkeypatch.setenv("DR_DATA", str(here))
 
     def search(source, query, *models):

@@ -1,4 +1,4 @@
-"""Verdicts on claims whose answer is built into the scores."""
+"""Verdicts on claims whose answer is known from synthetic scores."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ QUERIES = [f"q{number}" for number in range(400)]
 def run(
     values: Any, *, seed: int = 0, place: str = "tiny", trained: bool = True, queries=QUERIES
 ) -> Any:
-    """What a verdict reads of a record: `values` by measure, or those of MRR@10."""
+    """The parts of a record that a verdict reads: `values` by measure, or those of MRR@10."""
     columns = values if isinstance(values, dict) else {"MRR@10": values}
     length = len(next(iter(columns.values())))
     scores = Scores([*queries][:length], columns)
@@ -211,7 +211,7 @@ def test_a_single_run_decides_only_where_the_spread_of_seeds_is_known(monkeypatc
 
 
 def test_a_missing_training_counts_once_however_many_collections_and_pairs_it_has():
-    """Of a, b and c each lacks one seed: three trainings, searched on five collections."""
+    """a, b and c lack a seed each: three trainings, searched on five collections."""
     places = [f"place{number}" for number in range(5)]
     searched = {place: rows(seeds=1, place=place, a=0.5, b=0.4, c=0.3) for place in places}
     apart = verdict(ORDER, searched)
@@ -319,7 +319,7 @@ def test_groups_of_queries_are_compared_without_pairing():
 
 
 def test_seeds_with_queries_of_their_own_are_judged():
-    """Which questions both of two retrievers answer is another set for each training."""
+    """The set of questions that both of two retrievers answer differs between trainings."""
     rng = np.random.default_rng(0)
 
     def seeds(mean):

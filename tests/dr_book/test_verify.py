@@ -1,5 +1,5 @@
-"""A record is confirmed by a run rebuilt from it alone: equal weights, equal scores, else means
-that differ by no more than matters and than chance explains.
+"""A record is confirmed by a run rebuilt from it alone: equal weights, equal scores, or means whose
+difference is within the margin and within chance.
 """
 
 import json
@@ -62,7 +62,7 @@ def noise(deviation: float, freedom: int) -> SeedVariance:
 
 
 NOISE = noise(0.25, 33)
-"""About that of SQuAD."""
+"""About SQuAD's."""
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_studies_are_named_without_their_records_being_parsed(book, monkeypatch)
 
 
 def test_scores_on_a_text_of_one_s_own_are_published_by_consent_alone(book, capsys):
-    """What is one's own is known by its content: a name may be anything."""
+    """A user's own text is recognised by its content: a name may be anything."""
     known = sheet("scifact").digest
     runs = [("mydata", "d"), ("scifact", "e"), ("scifact", known), ("mine", known), ("primer", "f")]
     for number, (name, digest) in enumerate(runs):

@@ -229,7 +229,7 @@ TRAIN = "Context,Utterance,Label\nhi __eou__ __eot__,there __eou__,1.0\nhi,wrong
 
 @pytest.fixture
 def pairs(tmp_path):
-    """The exchanges of a split of the files given."""
+    """The pairs of a split of the given files."""
 
     def read(files: dict[str, str], split: str = "dev") -> list[Exchange]:
         for name, text in files.items():

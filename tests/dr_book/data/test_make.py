@@ -1,4 +1,4 @@
-"""From a name to a folder: fetched files, digests, and the one line of what goes wrong."""
+"""From a name to a folder: downloaded files, digests, and one-line errors."""
 
 import gzip
 import io
@@ -37,7 +37,7 @@ def own_places(tmp_path, monkeypatch):
 
 @pytest.fixture
 def served(tmp_path, monkeypatch) -> Path:
-    """A folder in place of the code host."""
+    """A folder that replaces the code host."""
     host = tmp_path / "host"
     monkeypatch.setattr(data_files, "RAW", f"file://{host}/{{repository}}/{{commit}}/{{path}}")
     monkeypatch.setattr(data_files, "ARCHIVE", f"file://{host}/{{repository}}/{{commit}}.tar.gz")
@@ -268,7 +268,7 @@ def test_reddit_as_retrieval_is_made_of_its_pairs_to_the_digest(tmp_path):
 
 @pytest.mark.parametrize("language", ["de", "vi", "zh"])
 def test_xquad_is_made_of_its_official_format_to_the_digest(language, tmp_path):
-    """The file is rebuilt from the collection, which keeps all that the converter reads."""
+    """The file is rebuilt from the collection, which has everything that the converter reads."""
     folder = SHARED / f"xquad-{language}"
     if not (folder / "corpus.jsonl.gz").is_file():
         pytest.skip(f"needs the folder xquad-{language} under DR_DATA")
