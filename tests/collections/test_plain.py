@@ -691,7 +691,7 @@ def test_a_cell_keeps_a_line_that_reads_as_the_tables_first_one(tmp_path):
 
 
 def test_texts_are_read_once_and_never_again(tmp_path, cache, monkeypatch):
-    """The description of their content is stored with the passages; files beside them are checked."""
+    """A description of their content is stored with the passages; files beside them are checked."""
     folder = tmp_path / "texts"
     folder.mkdir()
     for number in range(6):

@@ -539,7 +539,7 @@ def test_a_mark_at_the_end_of_a_narrow_panel_is_whole(drawn):
 
 
 def test_each_certain_crossing_lies_in_a_ring_and_rings_do_not_overlap():
-    """A ring for several was not larger: a crossing could be outside its ring, and seem uncertain."""
+    """A ring for several was not larger: a crossing could be outside it, and seem uncertain."""
     rng = np.random.default_rng(0)
     for least, number in product((0.05, 0.1), (1, 4, 30)):
         places = [*rng.random((number, 2))]

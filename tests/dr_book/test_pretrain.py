@@ -26,7 +26,7 @@ MASTER = r"master: .*continuation model, .*pre-training: \S+ operations \("
 
 @pytest.fixture(autouse=True)
 def own_places(tmp_path, monkeypatch):
-    """Nothing is written outside the test's own folder; no bf16 kernels are built, which is faster."""
+    """Nothing is written outside the test's own folder; no bf16 kernels are built, to be faster."""
     monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("dr_lib.training.machine.has_bf16", lambda where: False)
 

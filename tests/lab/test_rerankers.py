@@ -1,4 +1,4 @@
-"""What re-ranks and teaches beside the cross-encoder: late interaction, a weighted sum, and BM25 as
+"""Re-rankers and teachers besides the cross-encoder: late interaction, a weighted sum, and BM25 as
 a control.
 """
 
@@ -121,7 +121,7 @@ def test_a_weighted_sum_is_no_worse_than_the_retriever_where_its_weight_was_chos
 
 
 def test_what_a_re_ranker_has_not_scored_is_not_weighed_against_bm25(tiny_recipe):
-    """Below what was scored places stand for scores: beside nine hundred of them all logits would
+    """Below the scored passages, ranks replace scores: with nine hundred of them, all logits would
     be scaled to about 1.
     """
     recipe = tiny_recipe.with_(final="reranker", reranking__by="late_interaction")

@@ -1,5 +1,5 @@
-"""What a run leaves that was killed, interrupted or out of disk, and that the next one ends as if
-it had not been.
+"""The remains of a run that was killed, interrupted or out of disk space; the next one ends as if
+nothing had happened.
 """
 
 import errno

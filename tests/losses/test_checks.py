@@ -1,4 +1,4 @@
-"""What losses refuse; to find out they read no value, and no key of a stage depends on it."""
+"""Invalid arguments of losses; the checks read no values, and no key of a stage depends on them."""
 
 import inspect
 
@@ -105,7 +105,7 @@ def test_states_and_tables_that_do_not_fit():
 
 
 def test_no_value_is_read():
-    """Tensors of the device "meta" have none."""
+    """Tensors on the device "meta" have no values."""
     queries, passages, lists = (part.to("meta") for part in (QUERIES, PASSAGES, LISTS))
     with pytest.raises((RuntimeError, NotImplementedError)):
         bool(queries[0, 0] > 0)

@@ -1,4 +1,4 @@
-"""Losses of a cross-encoder and of its pupil against numpy."""
+"""Losses of a cross-encoder and of its student against numpy."""
 
 import numpy as np
 import pytest
