@@ -71,7 +71,7 @@ def test_the_right_text_twice_and_missing_candidates_do_not_lower_the_rank():
 
 
 def test_ranks_equal_a_loop_over_single_candidates():
-    """Whole numbers, so that many are tied; some candidates are missing, some repeat the right one."""
+    """Whole numbers, so that many tie; some candidates are missing, some repeat the right one."""
     rng = np.random.default_rng(0)
     for shape in ((1, 1), (40, 6), (7, 20)):
         scores, candidates = (

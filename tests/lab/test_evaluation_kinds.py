@@ -1,4 +1,4 @@
-"""Kinds of evaluation: search, BM25 alone, similarities, checks, language understanding, dialogues."""
+"""Kinds of evaluation: search, BM25, similarities, checks, language understanding, dialogues."""
 
 import json
 import sys

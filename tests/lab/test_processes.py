@@ -38,7 +38,7 @@ def recipe(tiny_recipe, monkeypatch):
 
 
 def built(stage, folder: Path, processes: int, shared, monkeypatch) -> tuple[TrainLog, dict]:
-    """Log and weights of a training by this many processes in a folder; its inputs are made by one."""
+    """Log and weights of a training by this many processes in a folder; one makes its inputs."""
     inputs = shared.inputs(stage)
     with monkeypatch.context() as patch:
         patch.setenv("DR_PROCESSES", str(processes))

@@ -1,4 +1,4 @@
-"""Continuations: the loss against plain torch, the long text, positions of prompts, and the output."""
+"""Continuations: the loss against plain torch, the long text, prompts' positions, and output."""
 
 import sys
 

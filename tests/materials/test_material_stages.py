@@ -35,7 +35,7 @@ def cache(tmp_path_factory) -> Cache:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, tiny_bert, tiny_tokenizer) -> Path:
-    """A base model, a retriever based on it, and a collection of forty passages in ten documents."""
+    """A base model, a retriever based on it, and forty passages in ten documents."""
     place = tmp_path_factory.mktemp("given")
     save_masked_lm(tiny_bert(), tiny_tokenizer, place / "base")
     DenseEncoder.from_pretrained(place / "base", passage_length=32, query_length=12).save(

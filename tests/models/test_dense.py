@@ -216,7 +216,7 @@ def test_any_encoder_opens_by_its_folder(saved_lm, sentences, tmp_path):
 def test_a_re_ranker_or_a_model_that_writes_is_no_encoder(
     tiny_bert, tiny_tokenizer, tmp_path, file, facts, said
 ):
-    """The library opens it, with states pooled as nobody may have trained them."""
+    """The library opens it, with a pooling that it may not have been trained with."""
     save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "lm")
     ours = DenseEncoder.from_pretrained(tmp_path / "lm", pooling="mean", title="none")
     save_for_others(ours, tmp_path / "given")

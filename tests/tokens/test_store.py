@@ -1,5 +1,5 @@
-"""A store on disk and its batches: those of Hugging Face's own tokenizer, with numbers beside the
-pieces.
+"""A store on disk and its batches: those of Hugging Face's own tokenizer, with a number for each
+piece.
 """
 
 import copy

@@ -61,7 +61,7 @@ def test_the_loss_is_condensers_and_the_contrastive_one_with_equal_weight(
 
 
 def test_masked_lm_has_the_same_weight_with_chunks_and_without(make, batches_of, seeded):
-    """In the released code it counts twice with chunks: they are weighted by spans, divided by
+    """In the released code it counts twice with chunks, which are weighted by spans and divided by
     documents.
     """
     slopes = []
