@@ -126,7 +126,7 @@ def test_minus_zero_and_zero_are_one_score():
 
 
 def test_whatever_fast_products_are_within_their_bound_no_passage_is_lost(monkeypatch):
-    """They may overestimate the last counted passage as much as they underestimate another."""
+    """They may overestimate the last counted passage by as much as they underestimate another."""
     rng = np.random.default_rng(0)
 
     def fast(queries, shards, depth, place):
