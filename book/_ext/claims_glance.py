@@ -11,7 +11,7 @@ from typing import Any
 from IPython.display import HTML
 from pieces import write_data
 
-from dr_book.ledger import SPOKEN, spoken
+from dr_book.ledger import PAIR_STATES, pair_state
 from dr_book.statistics import Interval
 from dr_book.tables import Markup, folded, interval_cell, link, named, table
 
@@ -41,7 +41,7 @@ def drawn_pairs(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             about |= {name: entry[name] for name in ("claim", "source", "protocol")}
             said = f"{named(pair['better'])} {pair['relation']} {named(pair['worse'])}"
             about |= {"of": entry["paper"], "said": said}
-            about["state"] = spoken(pair)
+            about["state"] = pair_state(pair)
             about["missing"] = bool(pair.get("waits"))
             about["because"] = pair.get("because", "") if about["missing"] else ""
             found.append(about | dict(zip(NUMBERS, numbers, strict=True)))
@@ -68,7 +68,7 @@ def left_out(entries: Sequence[Mapping[str, Any]]) -> str:
         pair
         for one in entries
         for pair in one["pairs"]
-        if spoken(pair) in SPOKEN and pair["difference"] is not None
+        if pair_state(pair) in PAIR_STATES and pair["difference"] is not None
     ]
     silent = sum(pair["paper"] is None for pair in tested)
     other = sum(pair["paper"] is not None and pair["unit"] != "points" for pair in tested)

@@ -42,7 +42,16 @@ from teaching import load_plan, routes_page
 
 from dr_book.comparison import notebook_of, pairs_cell, title_of
 from dr_book.figures import Series, curves, intervals
-from dr_book.ledger import SHOWN, SPOKEN, counts, direction_held, ledger, sizes_of, spoken, state_of
+from dr_book.ledger import (
+    PAIR_STATES,
+    SHOWN,
+    counts,
+    direction_held,
+    ledger,
+    pair_state,
+    sizes_of,
+    state_of,
+)
 from dr_book.ledger import pairs as pairs_of
 from dr_book.measured import (
     SCALES,
@@ -655,8 +664,8 @@ def counted_pairs(entry: Entry) -> str:
     For a claim that is held only in its direction, by several pairs, the paper's differences and
     ours are added.
     """
-    number = Counter(map(spoken, entry["pairs"]))
-    if not sum(number[state] for state in SPOKEN):
+    number = Counter(map(pair_state, entry["pairs"]))
+    if not sum(number[state] for state in PAIR_STATES):
         return ""
     told = [pairs_counted(number)]
     # of one pair the badge has the sizes
@@ -709,10 +718,10 @@ IDEAS = {
 def bar(entries: Sequence[Entry]) -> str:
     """A bar of the pairs of some claims by state, hollow if only tested on stand-ins."""
     parts, words = [], []
-    for state in SPOKEN:
+    for state in PAIR_STATES:
         each = {
             hollow: sum(
-                spoken(pair) == state
+                pair_state(pair) == state
                 for pair in pairs_of(entries)
                 if (pair["protocol"] == "stand-in") is hollow
             )
@@ -744,11 +753,13 @@ def paper_cards(entries: Sequence[Entry]) -> str:
             f" tested, of {len(own)} claims</small></a>"
         )
     number = counts(entries)
-    said = Counter(map(spoken, pairs_of(entries)))
+    said = Counter(map(pair_state, pairs_of(entries)))
     hollow = sum(
         pair["protocol"] == "stand-in" and pair["state"] in SHOWN for pair in pairs_of(entries)
     )
-    key = {state.split()[0]: f"{said[state]} {COUNTED_AS.get(state, state)}" for state in SPOKEN}
+    key = {
+        state.split()[0]: f"{said[state]} {COUNTED_AS.get(state, state)}" for state in PAIR_STATES
+    }
     key["hollow"] = f"outlined: {hollow} of these, on other data than the paper's"
     legend = "".join(f'<li><i class="{kind}"></i>{text}</li>' for kind, text in key.items())
     tested = sum(number[state] for state in SHOWN)
@@ -779,13 +790,13 @@ def counts_table(entries: Sequence[Entry]) -> HTML:
     for key in [*dict.fromkeys(entry["paper"] for entry in entries), None]:
         own = [entry for entry in entries if key in (None, entry["paper"])]
         name = link(short_name(key), f"#{short_name(key).lower()}") if key else "all"
-        pairs = Counter(map(spoken, pairs_of(own)))
+        pairs = Counter(map(pair_state, pairs_of(own)))
         claims = Counter(entry["verdict"] for entry in own)
-        states = [*(pairs[state] for state in SPOKEN), sum(pairs[state] for state in untested)]
+        states = [*(pairs[state] for state in PAIR_STATES), sum(pairs[state] for state in untested)]
         pair_rows.append([name, *(number or None for number in states)])
         claim_rows.append([name, len(own), *(claims[word] or None for word in verdicts)])
     about = "Pairs of the papers, by our records; untested: not testable here, or not run."
-    heads = [HYPHENATED.get(state, state) for state in (*SPOKEN, "untested")]
+    heads = [HYPHENATED.get(state, state) for state in (*PAIR_STATES, "untested")]
     shown = table(["paper", *heads], pair_rows, caption=about)
     judged = table(
         ["paper", "claims", *verdicts], claim_rows, caption="Claims of the papers, by their pairs."

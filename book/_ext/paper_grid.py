@@ -20,7 +20,7 @@ from generated_pages import bar, counted_pairs
 from sphinx.util.docutils import SphinxDirective
 from table_pages import LEADING
 
-from dr_book.ledger import SPOKEN, spoken
+from dr_book.ledger import PAIR_STATES, pair_state
 from dr_book.ledger import pairs as pairs_of
 from dr_book.tables import per_cent, soft, typographic
 
@@ -54,7 +54,7 @@ class TableGrid(SphinxDirective):
             for entry in entries
             if entry["page"] in pages
             for pair in pairs_of([entry])
-            if spoken(pair) in SPOKEN
+            if pair_state(pair) in PAIR_STATES
         )
         key = f'<p class="dr-source">{OUTLINED}</p>' * outlined
         return [nodes.raw("", f'{key}<div class="dr-grid">{"".join(cards)}</div>', format="html")]

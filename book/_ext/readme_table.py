@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from dr_book.ledger import SPOKEN, spoken
+from dr_book.ledger import PAIR_STATES, pair_state
 
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN, END = ("<!-- ledger: made by book/_ext/readme_table.py -->", "<!-- end of ledger -->")
@@ -27,7 +27,7 @@ def table(claims: list[dict[str, Any]]) -> str:
     """The rows of all papers in Markdown, without pairs that are not run or not testable here."""
     states: dict[str, Counter[str]] = defaultdict(Counter)
     for claim in claims:
-        states[claim["paper"]].update(map(spoken, claim.get("pairs", [])))
+        states[claim["paper"]].update(map(pair_state, claim.get("pairs", [])))
     lines = [
         "| paper | tables with a notebook | pairs supported | open | wait for seeds"
         " | contradicted |",
@@ -35,7 +35,7 @@ def table(claims: list[dict[str, Any]]) -> str:
     ]
     for paper, name in PAPERS.items():
         notebooks = len(list((ROOT / "notebooks" / paper).glob("*.ipynb")))
-        cells = " | ".join(str(states[paper][state]) for state in SPOKEN)
+        cells = " | ".join(str(states[paper][state]) for state in PAIR_STATES)
         lines.append(f"| {name} | {notebooks} | {cells} |")
     return "\n".join(lines)
 

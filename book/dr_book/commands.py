@@ -426,7 +426,7 @@ def check_public(records: Iterable["Record"], consent: bool) -> None:
     own = [record for record in records if not is_public(record)]
     for name in (record.searched_on["name"] for record in own):
         if name in {sheet.name for sheet in sheets()}:
-            problem = "another collection, of the book, has this name"
+            problem = "the book has another collection of this name"
             raise InputError(problem, where=name, fix="Rename its folder and run again.")
         if not consent:
             problem = "query ids and scores of your own text would go into the book"

@@ -16,7 +16,7 @@ from IPython.display import HTML
 
 from dr_book import measured, plan, tables
 from dr_book.figures import Series, intervals, slopes
-from dr_book.ledger import answer, described, direction_only, spoken, state_of
+from dr_book.ledger import answer, described, direction_only, pair_state, state_of
 from dr_book.measured import Pair, Runs, presentable
 from dr_book.papers import Claim, load_papers
 from dr_book.statistics import Estimate, Interval
@@ -419,7 +419,7 @@ def pairs_cell(pairs: Sequence[Mapping[str, Any]], measure: str = "") -> Cell:
     run = [pair for pair in pairs if pair["difference"] is not None]
     listed = "<br>".join(_pair(pair, measure) for pair in run)
     if len(run) > UNFOLDED:
-        states = Counter(map(spoken, run))
+        states = Counter(map(pair_state, run))
         if WAITS in states:  # its plural
             states[COUNTED[WAITS]] = states.pop(WAITS)
         counted = ", ".join(f"{number} {state}" for state, number in states.items())
@@ -444,7 +444,7 @@ def _pair(pair: Mapping[str, Any], measure: str) -> str:
     what = unit or (f" of {pair['measure']}" if pair["measure"] != measure else "")
     relation = "" if share and pair["worse"].startswith("the others") else f"{pair['relation']} "
     sentence = html.escape(f"{named(pair['better'])} {relation}{named(pair['worse'])}")
-    state = html.escape(spoken(pair))
+    state = html.escape(pair_state(pair))
     if direction_only(pair):
         paper = tables.minus(f"{pair['paper']:+.1f}")
         state = f"direction supported (paper {paper})"

@@ -21,8 +21,8 @@ SIZE = re.compile(r"\bsizes?\b|\bhow (?:far|much|many|little)\b|\d")
 """Words that name a size in the unchecked part of a claim."""
 SHOWN = ("supported", "open", "contradicted")
 """States of a pair that was run and could be tested."""
-SPOKEN = ("supported", "open", WAITS, "contradicted")
-"""Those states on pages and bars: an open pair that lacks seeds waits (`spoken`)."""
+PAIR_STATES = ("supported", "open", WAITS, "contradicted")
+"""Those states on pages and bars: an open pair that lacks seeds waits (`pair_state`)."""
 ANSWERED = ("study", "measure", "collection", "stage", "protocol", "lacks", "why", "block")
 """Fields of `AnsweredBy` in an entry."""
 
@@ -189,11 +189,11 @@ def counts(entries: Iterable[dict[str, Any]]) -> dict[str, int]:
     return {state: states.count(state) for state in STATES}
 
 
-def spoken(pair: Mapping[str, Any]) -> str:
+def pair_state(pair: Mapping[str, Any]) -> str:
     """The state of a pair as on pages: an open one that lacks seeds waits for them.
 
     Example:
-        >>> [spoken({"state": "open", "waits": number}) for number in (0, 2)]
+        >>> [pair_state({"state": "open", "waits": number}) for number in (0, 2)]
         ['open', 'waits for seeds']
     """
     return WAITS if pair["state"] == "open" and pair.get("waits") else pair["state"]
@@ -250,8 +250,8 @@ def ledger_lines(entries: Sequence[dict[str, Any]]) -> list[str]:
         f"{state_of(entry):>31}  {entry['claim']} ({entry['source']}){_where(entry)}"
         for entry in entries
     ]
-    states = Counter(spoken(pair) for pair in pairs(entries))
-    order = (*SPOKEN, *(state for state in STATES if state not in SPOKEN))
+    states = Counter(pair_state(pair) for pair in pairs(entries))
+    order = (*PAIR_STATES, *(state for state in STATES if state not in PAIR_STATES))
     claims = Counter(entry["verdict"] for entry in entries)
     return [
         *lines,
@@ -269,6 +269,6 @@ def _where(entry: dict[str, Any]) -> str:
         if isinstance(entry["collection"], str)
         else f"{len(entry['collection'])} collections"
     )
-    number = Counter(map(spoken, entry["pairs"]))
-    states = ", ".join(f"{number[state]} {state}" for state in SPOKEN if number[state])
+    number = Counter(map(pair_state, entry["pairs"]))
+    states = ", ".join(f"{number[state]} {state}" for state in PAIR_STATES if number[state])
     return f" on {places}, {entry['scale']} scale, {entry['protocol']}: {states or 'none tested'}"

@@ -362,7 +362,7 @@ def test_scores_on_a_text_of_one_s_own_are_published_by_consent_alone(book, caps
     assert main([*command, "mine/3"]) == 0
     for study, name in (("mine/1", "scifact"), ("mine/4", "primer")):
         assert main([*command, study, "--yes"]) == 1
-        assert f"{name}: another collection, of the book, has this name" in capsys.readouterr().err
+        assert f"{name}: the book has another collection of this name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("sizes", [{}, {"passages": 20}, {"train_queries": 5, "seed": 1}])
