@@ -85,7 +85,7 @@ def test_what_a_slide_shows_is_named_by_page_and_place(built):
     page.write_text(page.read_text().replace("</div></article>", source))
     assert '<p class="dr-source">Records: x.</p>' in shown(built, "ideas/masks#2")
     for where in ("ideas/masks#3", "ideas/masks#b-title", "ideas/none#1"):
-        with pytest.raises(InputError, match="not there"):
+        with pytest.raises(InputError, match="missing drawing"):
             shown(built, where)
 
 
