@@ -204,12 +204,15 @@ def _method_behind_result(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _at_heading(cell: Cell) -> list[Cell]:
-    """Split a text cell whose beginning belongs to the section before."""
-    before, mark, after = _text(cell).partition("\n## ")
-    if cell["cell_type"] != "markdown" or not mark or before.startswith("#"):
+    """Split a text cell whose beginning belongs to the section before: that, and each section."""
+    before, *sections = re.split(r"\n(?=## )", _text(cell))
+    if cell["cell_type"] != "markdown" or before.startswith("#"):
         return [cell]
-    rest = {**cell, "source": f"## {after}"} | ({"id": f"{cell['id']}-2"} if "id" in cell else {})
-    return [{**cell, "source": before}, rest]
+    rest = [
+        {**cell, "source": section} | ({"id": f"{cell['id']}-{number}"} if "id" in cell else {})
+        for number, section in enumerate(sections, 2)
+    ]
+    return [{**cell, "source": before}, *rest]
 
 
 def _heading(cell: Cell) -> str:

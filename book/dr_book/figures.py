@@ -364,7 +364,8 @@ def intervals(
         letters = int(72 * palette.width / len(filled) / 7.5)  # in a line of a panel's name
         names = [textwrap.fill(one.name, max(letters, 10)) for one in filled]
         units = {one.unit for one in filled}
-        across = letters + 3 if len(units) > 1 else 99  # a single unit is written once, centred
+        # a single unit is written once, centred
+        across = letters + 3 if len(units) > 1 else int(72 * palette.width / 6.5)
         more = title.count("\n") + max(name.count("\n") for name in names)
         more += max(textwrap.fill(unit, across).count("\n") for unit in units)
         more += (len(families) if palette.phone else 1) if len(families) > 1 else 0
@@ -805,7 +806,7 @@ def growth(
         names = ticks or {amount: THOUSANDS.format(x=amount) for amount in amounts}
         axes.set_xticks([place(amount) for amount in names], names.values())
         axes.minorticks_off()
-        axes.set(xlabel=x, ylabel=y)
+        axes.set(xlabel=textwrap.fill(x, 32 if palette.phone else 80), ylabel=y)
         if palette.phone:
             _part_names(axes, 0.55 * palette.width)
         _named_ends(axes, ends)
@@ -872,8 +873,8 @@ def _as_rows(
 
 
 def _part_names(axes: Axes, width: float) -> None:
-    """Keep tick labels of a horizontal axis of this width in inches from overlapping: words are
-    rotated; of numbers, as many as fit are kept, both ends included, and all ticks stay.
+    """Keep tick labels of a horizontal axis of this width in inches from overlapping: of numbers
+    between the ends, as many as fit are kept, and all ticks stay; words are rotated.
     """
     names = [tick.get_text() for tick in axes.get_xticklabels()]
     scaled = axes.transScale.transform([(at, 1) for at in axes.get_xticks()])
@@ -886,7 +887,7 @@ def _part_names(axes: Axes, width: float) -> None:
 
     if all(clear(one, other) for one, other in pairwise(order)):
         return
-    if not all(re.fullmatch(r"[\d,.]+", name) for name in names):
+    if not all(re.fullmatch(r"[\d,.]+", names[place]) for place in order[1:-1]):
         axes.tick_params(axis="x", rotation=40)
         return
     shown, last = [order[0]], order[-1]
@@ -1159,7 +1160,7 @@ def distributions(
 def strips(
     words: Sequence[str], shares: Mapping[str, Sequence[float]], *, unit: str, source: str = ""
 ) -> HTML:
-    """A passage, once for each series; the background of a word is darker the higher its share.
+    """A passage, once for each series; the background of a word is stronger the higher its share.
 
     Args:
         words: of the passage, in order.
@@ -1257,7 +1258,7 @@ def training_curves(
             style, values = palette.line(numbers[part(name)]), smoothed(found[name], 5)
             axes.plot(found["step"], values, linewidth=1.6, **style)
             ends[part(name)] = values[-1], found["step"][-1], style["color"]
-        axes.tick_params(labelsize=11, labelbottom=True)
+        axes.tick_params(labelsize=11)
         axes.locator_params(axis="x", nbins=4)
         axes.xaxis.set_major_formatter(THOUSANDS)
         return ends
@@ -1281,6 +1282,7 @@ def training_curves(
                 axes.set_title(textwrap.fill(title, 17 if palette.phone else 26), fontsize=11)
             for lowest in places.flat[max(0, len(small) - across) : len(small)]:
                 lowest.set_xlabel("training step", fontsize=11)
+                lowest.tick_params(labelbottom=True)  # also above a place that stays empty
             for empty in places.flat[len(small) :]:
                 empty.set_visible(False)
             if any(drawn[label] != [ending] for label in small):  # otherwise the axis names it

@@ -181,10 +181,12 @@ def test_loss_curves_are_folded_and_other_figures_are_not():
 
 def test_words_above_a_heading_stay_with_their_section():
     own = notebook()
-    own["cells"].append(markdown("So it is.\n\n## What to try next\n\nMore."))
+    text = "So it is.\n\n## What follows\n\nMuch.\n\n## What to try next\n\nMore."
+    own["cells"].append(markdown(text))
     cells = [cell["source"] for cell in arrange(own, "notebooks/methods/x", [])["cells"]]
-    by_hand = cells.index("## One step by hand")
-    assert cells.index("So it is.\n") < by_hand < cells.index("## What to try next\n\nMore.")
+    follows, by_hand = cells.index("## What follows\n\nMuch.\n"), cells.index("## One step by hand")
+    assert cells.index("So it is.\n") < follows < by_hand
+    assert by_hand < cells.index("## What to try next\n\nMore.")
 
 
 def test_advice_stands_above_the_leading_figure():

@@ -86,7 +86,7 @@ function rankMatrix(place, { classes, moves }) {
     facts,
     element("table", { class: "matrix" }, element("caption", {}, "SQuAD\u2019s test questions by the rank of their passage: down without pre-training, across with ", head),
       element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "before"), ...classes.map((name) => element("th", { scope: "col" }, name)))), body),
-    element("p", { class: "legend" }, "Green cells moved up, orange ones down, darker means more questions; averages over all pairs of runs. The last choice is the same recipe run again: what moves there is chance."));
+    element("p", { class: "legend" }, "Green cells moved up, orange ones down, a stronger colour means more questions; averages over all pairs of runs. The last choice is the same recipe run again: what moves there is chance."));
   draw(moves[0]);
 }
 
