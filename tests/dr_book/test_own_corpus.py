@@ -383,7 +383,7 @@ def test_a_recorded_comparison_is_shown_like_a_live_one(compare, monkeypatch):
     )
     assert rows == shown and found.verdict.plain == live.verdict.plain
     monkeypatch.setattr(own_corpus, "recorded", lambda study: {})
-    with pytest.raises(InputError, match="no records with BM25"):
+    with pytest.raises(InputError, match="no records of BM25"):
         own_corpus.Recorded("your_corpus/none-000000")
 
 
@@ -532,7 +532,7 @@ def test_judgements_for_testing_alone_are_enough_where_nothing_is_trained(
 
 
 def test_a_scale_that_is_no_name_is_refused_before_questions_are_written(own_recipe):
-    with pytest.raises(InputError, match="no name of a scale"):
+    with pytest.raises(InputError, match="not the name of a scale"):
         own_corpus.compare(own_recipe.collection.name, ["none"], scale="./smoke.yaml")
 
 
