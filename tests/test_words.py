@@ -46,9 +46,9 @@ WORDS = {
     "STRASSE Straße": ["strasse"] * 2,
     "ΟΔΥΣΣΕΥΣ Οδυσσεύς": ["οδυσσευσ", "οδυσσεύσ"],
     "ﬁnd ｗｉｄｅ km²": ["find", "wide", "km2"],
-    # what is no letter stays no letter
+    # non-letters stay non-letters
     "Windows™ 25℃ 10–20": ["windows", "25", "10", "20"],
-    # letters in twos where no spaces are written, with their marks; one alone is a word
+    # pairs of letters in scripts without spaces, with their marks; a single one is a word
     "東京タワー": ["東京", "京タ", "タワ", "ワー"],
     "ﾃﾞｰﾀ 猫": ["デー", "ータ", "猫"],
     "iPhone手机5壳": ["iphone", "手机", "壳"],

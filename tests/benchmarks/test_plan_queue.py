@@ -288,7 +288,7 @@ def test_what_a_block_rests_on_counts_until_it_is_there(script, tmp_path, monkey
     entry = script.Entry(block=1, label="x", seeds=[0], seconds=100, once=50, recipe=recipe)
     task, cache = script.Task(entry, 0, True), Cache()
     plan = pipeline(task.recipe)
-    rests = plan.retriever2.walk() if plan.reranker else []  # its base model lies in a folder
+    rests = plan.retriever2.walk() if plan.reranker else []  # its base model is a folder
     assert task.seconds(cache) == pytest.approx(150 if rests else 100)
     monkeypatch.setattr(
         Cache, "finished", lambda self, stage: stage.key in {one.key for one in rests}

@@ -39,7 +39,7 @@ TINY = {
         " --layers 1 --hidden 32"
     ),
     "bench_tokens": "--passages 50 --batch 8 --repeats 1",
-    "bench_whole": "--notebook= --repeats 1",  # the import alone
+    "bench_whole": "--notebook= --repeats 1",  # only the import
     "growth": (
         "--collection {texts} --passages 40 --queries 20 --hidden 16 --sizes 300 600 --save"
         " {folder}/growth.json"

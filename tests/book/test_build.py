@@ -94,7 +94,7 @@ def test_a_group_of_tests_shares_a_worker(request):
 
 
 def test_pages_pass_the_checks(built):
-    # of stubs, which are not made from a notebook, and of what lessons leave
+    # of stubs, which are not made from a notebook, and of outputs of lessons
     left_out = re.compile(
         r": no link to its notebook$|(handouts/\S+|slides\.html\S*) leads nowhere$"
     )

@@ -1,4 +1,4 @@
-"""Every claim and table of the papers: all names in `book/papers` exist; a study may be planned."""
+"""Every claim and table of the papers: all names in `book/papers` exist, or are planned."""
 
 import re
 from pathlib import Path

@@ -32,7 +32,7 @@ def test_contrastive_loss_is_smallest_at_the_log_ratio():
     steps.step(loss)
     apart = scores.detach() - (right / wrong).log()
     assert (apart - apart.mean()).abs().max() < 1e-4
-    # it is not the probability of the passage alone
+    # it is not only the probability of the passage
     assert (scores.detach() - right.log()).std() > 0.1
 
 

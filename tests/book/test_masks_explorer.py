@@ -126,7 +126,7 @@ def test_data_hold_words_with_their_pieces_counts_and_importances(data, sources,
 
 
 def test_data_are_small(written, monkeypatch, sources):
-    # The pieces of the tokenizer are all there; what grows with the collection is bounded.
+    # The pieces of the tokenizer are all there; data that grow with the collection are bounded.
     most_a_word = 24 * masks_explorer.MOST_WORDS
     assert len(written["data.js"]) + most_a_word < 300_000
     monkeypatch.setattr(masks_explorer, "MOST_WORDS", 1)

@@ -350,7 +350,7 @@ SAID = {
             f"methods/main; {row}; MRR@10"
             for row in ("BM25", "SimLM", "none", "PAIR", "SimLM, no fine-tuning")
         ],
-        [  # passages alone are no reason: ICT has no more, and compares two texts
+        [  # reading only passages is not the reason: so does ICT, which compares two texts
             "dpr_paq/table04; ICT, no fine-tuning; MRR@10",
             "methods/main; SimLM, no fine-tuning; MRR@10",
         ],

@@ -331,7 +331,7 @@ def test_no_slide_touches_the_edge_of_a_projector(browser):
     browser.visit(HTML / "teaching" / "slides.html")
     assert browser.run("document.querySelectorAll('section').length") > 40
     assert browser.run(SPILLED) == [] and browser.complaints == []
-    browser.press("n")  # the notes stand in a window of their own
+    browser.press("n")  # the notes are in a separate window
     assert browser.run("speaker !== null && speaker !== window")
     assert not browser.run("[...document.querySelectorAll('aside')].some(a => a.offsetHeight)")
 

@@ -166,7 +166,7 @@ THROUGH = """[...document.querySelectorAll(".shown svg")].flatMap((drawing) => {
     return meets && (word.left < left - 1 || word.right > right + 1 || above < top
       || below > bottom);
   }).map((one) => one.textContent); })"""
-# On a screen a slide grows with what is on it; on paper the rest is cut off.
+# On a screen a slide grows with its content; on paper the rest is cut off.
 CUT = """[...document.querySelectorAll("section")].filter((slide) =>
   Math.max(slide.scrollHeight, slide.offsetHeight) > innerHeight)
   .map((slide) => slide.textContent.slice(0, 60))"""

@@ -117,7 +117,7 @@ def test_code_is_folded_and_parameters_are_one_cell():
     assert lesson[0]["source"].endswith("\n\n<p>links</p>")
     traps = arrange(notebook(), "notebooks/evaluation/traps", [], "<p>links</p>")["cells"]
     assert "dr-leading" in traps[0]["source"] and traps[0]["source"].endswith("<p>links</p>")
-    # a lesson is the same at every scale: what papermill put in is not shown
+    # a lesson is the same at every scale: papermill's parameters are not shown
     assert "scale = 1" in [cell["source"] for cell in lesson] and "scale = 2" not in str(lesson)
 
 
@@ -208,7 +208,7 @@ def test_folded_code_that_shows_nothing_joins_the_code_below_it():
         code("d"),
     ]
     cells = arrange(own, "notebooks/simlm/x", [])["cells"]
-    joined, last = cells[-4:-2]  # behind them stands the step by hand
+    joined, last = cells[-4:-2]  # followed by the step by hand
     assert (joined["source"], last["source"]) == ("a\n\n\nb\n\n\nc", "d")
     assert joined["outputs"][0]["data"]["text/html"] == "<p>c</p>"
     assert "hide-input" in joined["metadata"]["tags"]
@@ -443,7 +443,7 @@ def test_on_a_phone_numbers_stand_below_their_heads_in_two_lines_where_one_is_to
                 *[False] * 3,
                 *[True] * 2,
             ]
-        # what a column of words says comes last
+        # a column of words comes last
         last = browser.run(f"[document.querySelector('td.across')].map{top}")[0]
         assert last > max(browser.run(f"{row}.map{top}"))
 

@@ -458,7 +458,7 @@ def test_any_folder_is_a_collection_or_one_clear_error(tmp_path, corpus, queries
         except InputError as error:
             assert error.fix and error.where
             assert not [path for path in cache.glob("*") if path.name != "locks"]
-        else:  # what it says of itself is what can be written and read again
+        else:  # its own note can be written and read again
             asked = [
                 Query(row["id"], row["text"], tuple(row["answers"])) for row in loaded.queries()
             ]

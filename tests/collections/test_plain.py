@@ -1078,7 +1078,7 @@ def test_a_table_says_which_columns_are_not_read(tmp_path):
     (tmp_path / "parts.csv").write_text("id,title,text,price\na,Pump,It moves water.,7\nb,Fan,,8\n")
     found = collections.load(tmp_path / "parts.csv", cache=tmp_path / "cache")
     assert found.info["read"] == "read of each line: id, title, text; not read: price"
-    assert [*found.passages["text"]] == ["It moves water.", ""]  # a title alone is a passage
+    assert [*found.passages["text"]] == ["It moves water.", ""]  # a title without text is a passage
     (tmp_path / "chunks.jsonl").write_text('{"page_content": "Salt.", "metadata": {"page": 1}}\n')
     found = collections.load(tmp_path / "chunks.jsonl", cache=tmp_path / "cache")
     assert [*found.passages["text"]] == ["Salt."] and found.info["read"].endswith("read: metadata")

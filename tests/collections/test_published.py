@@ -61,7 +61,7 @@ def test_what_is_tested_is_left_out_of_train_where_both_are_read(registered, tmp
     keys = {"split": "dev/small", "measures": ["MRR@10"]}
     recipe = lab.Recipe(collection=f"ir_datasets:{registered}", evaluation=keys)
     untrained = lab.Inputs(recipe.with_(evaluation__kind="bm25")).collection
-    assert not untrained._asked  # what trains nothing reads no training queries
+    assert not untrained._asked  # without training, no training queries are read
     inputs = lab.Inputs(recipe)
     assert inputs.collection is inputs.searched and [*inputs.collection.qrels("train")] == ["5"]
     assert [*inputs.searched.qrels("dev/small")] == ["2", "3"]

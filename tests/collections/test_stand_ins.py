@@ -15,7 +15,7 @@ from dr_lib.evaluation.nlu import load_nlu
 @pytest.fixture(autouse=True)
 def made_here(tmp_path, monkeypatch):
     monkeypatch.setenv("DR_CACHE", str(tmp_path))
-    # a few queries stand in every split here
+    # every split has a few queries here
     monkeypatch.setattr(collections.Collection, "without_tested", lambda self: self)
 
 

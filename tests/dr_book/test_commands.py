@@ -420,7 +420,7 @@ def test_bars_within_bars_become_lines():
     lines = log.getvalue().split("\n")
     assert not {"\r", "\x1b", "█"} & {*log.getvalue()} and "" not in lines[:-1]
     assert lines[0] == "begins" and lines[-2] == "ends" and lines.count("a message") == 6
-    assert len(lines) == 9  # what took no second says nothing
+    assert len(lines) == 9  # work shorter than a second prints nothing
 
 
 def test_a_bar_that_takes_long_is_a_line_each_time_it_is_drawn():

@@ -238,10 +238,10 @@ def test_differences_stand_beside_the_papers_and_what_would_have_shown(runs, rec
         .data
     )
     assert columns(html) == ["difference", "paper", "live", "p (Holm)", "smallest detectable"]
-    # the second is the paper's alone, and of the third nobody knows anything
+    # the second is only in the paper, and the third in neither
     (first,) = cells(html)
     assert first[1] == "+1.5" and first[2].startswith("+")
-    # of two seeds, whose one degree of freedom tells little
+    # two seeds, whose single degree of freedom says little
     p = measured.difference(runs["ahead"], runs["BM25"], "MRR@10").estimate.p()
     assert 1e-4 < p < 0.05 and first[3] == p_cell(p).html
     assert "Not measured yet: 1 more of the paper\u2019s differences." in html

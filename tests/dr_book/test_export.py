@@ -133,7 +133,7 @@ def test_sentence_transformers_gives_the_same_vectors(saved, tmp_path, settings)
     np.testing.assert_allclose(model.encode(given), ours(folder, tmp_path), atol=1e-5)
     assert model.similarity_fn_name == ("cosine" if settings.get("normalise", True) else "dot")
     assert model.max_seq_length == 24
-    # as the card says, what follows lets `encode_query` cut queries as in training
+    # as the card says, this lets `encode_query` truncate queries as in training
     question = " ".join(PASSAGES["text"])
     cut = run(folder, blocks(folder)[1])["encode"](question, max_length=12)[0].numpy()
     assert np.abs(model.encode_query(question) - cut).max() > 1e-3
@@ -307,7 +307,7 @@ def test_an_export_of_several_models_replaces_one_of_one_and_is_replaced_by_it(
 
 def test_an_encoder_that_was_not_trained_here_is_refused(saved, tmp_path):
     (folder,) = export(saved(), tmp_path / "public")
-    # what is left says how to pool in the files of sentence-transformers alone
+    # then only the files of sentence-transformers say how to pool
     (folder / "dense.json").unlink()
     with pytest.raises(
         InputError,
@@ -368,7 +368,7 @@ def test_the_card_of_a_run_says_how_it_was_made_and_escapes_what_it_was_told(sav
         "@inproceedings{gao2021",
     ):
         assert words in text
-    assert "````yaml" in text and "``` {{ plain }}" in text  # what a record holds is no template
+    assert "````yaml" in text and "``` {{ plain }}" in text  # a record is not a template
 
 
 def test_what_a_collection_says_of_itself_stays_text():

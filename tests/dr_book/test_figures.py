@@ -256,7 +256,7 @@ def test_growth_draws_bars_and_no_band_where_amounts_are_few(drawn):
     }
     growth(lines, x="steps", y="%", log=True)
     axes = drawn[0].axes[0]
-    assert len(axes.collections) == 1  # the band of masked LM alone
+    assert len(axes.collections) == 1  # only the band of masked LM
     # also the points of MASTER, which are two
     ends = [tuple(line.get_ydata()) for line in axes.lines if len(line.get_ydata()) == 2]
     assert ends == [(0, 2), (2, 4), (1, 3), (1, 3)]
@@ -799,4 +799,4 @@ def test_names_stand_clear_of_points_of_each_other_and_of_lines():
         points = axes.transData.transform(places)
         met += sum(one.overlaps(other) for one, other in combinations(boxes, 2))
         met += sum(box.contains(*point) for box in boxes for point in points)
-    assert met == 0  # 49 where each stands right of its point
+    assert met == 0  # 49 if each is right of its point

@@ -116,7 +116,7 @@ def test_a_pair_with_a_row_of_one_seed_has_no_p_value_unless_its_weights_are_wha
     runs |= {label: [_untrained(*runs[label])] for label in ("BM25", "behind")}
     tested = corrected_tests(pairs, runs, "MRR@10")
     assert measured.difference(runs["ahead"], runs["BM25"], "MRR@10").why_open
-    # the pair of two that nothing trained is a family of its own
+    # the pair of two untrained rows is a family by itself
     assert np.isnan(tested["ahead", "BM25"])
     assert tested["behind", "BM25"] == pytest.approx(
         measured.difference(runs["behind"], runs["BM25"], "MRR@10").estimate.p()

@@ -136,7 +136,7 @@ def test_a_bounded_run_ends_with_a_verdict_on_what_there_is(
     assert f"give <code>--minutes {compared.enough}" in text.replace("Give", "give")
     assert ("<h2>Answers side by side</h2>" in text) == (len(compared.runs) > 2)
     assert "<h2>Answers" in text
-    # BM25 beside BM25 is no comparison
+    # BM25 with BM25 is not a comparison
     alone = {*compared.runs} == {"BM25", corpus_study.SECOND}
     assert ("no difference is established" in text) == alone
     assert ("smallest detectable" in text) == (len(compared.runs) > 2)
@@ -146,7 +146,7 @@ def test_a_bounded_run_ends_with_a_verdict_on_what_there_is(
     assert (compared.export(tmp_path / "won") / "search.py").is_file()
     again = compare(bare, 100)
     assert again.pending == {} and "simlm" in again.runs
-    # what was encoded in time is not encoded again
+    # passages encoded in time are not encoded again
     assert clock.count("given_vectors") == 1 + ("public" in compared.pending and bool(compares))
 
 

@@ -150,7 +150,7 @@ def test_an_encoder_that_cannot_be_opened_is_refused_before_anything_is_run(
     ("label", "told"), [("BM25", "BM25"), ("BM25 + none, by rank", "a fusion of two rankings")]
 )
 def test_what_is_no_model_is_not_exported(compare, tmp_path, monkeypatch, label, told):
-    monkeypatch.setenv("DR_DATA", str(tmp_path))  # a record holds names, no paths
+    monkeypatch.setenv("DR_DATA", str(tmp_path))  # a record has names, not paths
     record = compare(["bm25", "none"]).runs[label][0]
     with pytest.raises(
         InputError,
@@ -345,7 +345,7 @@ def test_try_ends_with_a_page_and_a_retriever(own_recipe, tmp_path, monkeypatch,
 
 
 def test_nothing_of_a_comparison_is_written_into_its_collection(compare, tmp_path, monkeypatch):
-    monkeypatch.setenv("DR_DATA", str(tmp_path))  # a record holds a name, no path
+    monkeypatch.setenv("DR_DATA", str(tmp_path))  # a record has a name, not a path
     compared, text = compare(["bm25", "none"]), tmp_path / "tiny"
     for write, name in (
         (compared.export, "retriever"),
@@ -416,7 +416,7 @@ def test_try_writes_into_no_folder_of_other_files(tmp_path, monkeypatch, capsys)
     assert main(["try", "one.txt", "--to", "notes/monday.md"]) == 1
     assert "monday.md: is a file. Name a new or empty folder" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
-    for to in ("empty", "new"):  # a passage alone cannot be compared
+    for to in ("empty", "new"):  # a single passage cannot be compared
         assert main(["try", "one.txt", "--to", to]) == 1
     assert (tmp_path / "empty").is_dir() and not (tmp_path / "new").exists()
 

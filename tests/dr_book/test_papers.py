@@ -11,7 +11,7 @@ from dr_lib.errors import InputError
 from dr_lib.files import read_yaml
 
 COUNTS = {
-    "simlm": (14, 1, 26, 17),  # one says that a gap means nothing, which is no order
+    "simlm": (14, 1, 26, 17),  # one says that a gap means nothing, which is not an order
     "cdmae": (6, 3, 22, 15),  # of two the gain counts, and no pair: on one set against the others
     "dpr_paq": (6, 1, 27, 23),  # one says that little is gained
     "master": (9, 1, 24, 21),

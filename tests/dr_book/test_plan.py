@@ -322,7 +322,7 @@ def test_contrasts_are_corrected_as_one_family():
         {"id": "w", "rule": "above"}, {"": Estimate(2.0, ((1.0, 1e9),))}, "waits"
     )
     assert plan.opened_by_holm([*judged[:2], waiting]) == []
-    # one collection that says the contrary is no surer for another that agrees: .0455 x 2
+    # a contradicting collection is not more certain because another agrees: .0455 x 2
     assert plan.opened_by_holm([verdict("split", "contradicted", 6.0, -2.0)]) == ["split"]
     assert plan.opened_by_holm([verdict("split", "contradicted", 1.0, -2.5)]) == []
     # a difference of 0 known to 0.3 is level by 3.3 standard errors, and is not above
@@ -330,7 +330,7 @@ def test_contrasts_are_corrected_as_one_family():
         {"id": "near", "rule": "below"}, {"": Estimate(0.0, ((0.09, 1e9),))}, "contradicted"
     )
     assert plan.opened_by_holm([near]) == []
-    # what fails its rule for another reason than its p-value makes no other surer: .03 x 2
+    # a failure for another reason than the p-value makes no other more certain: .03 x 2
     failed = verdict("failed", "open", 9.0, rule="teacher")
     assert plan.opened_by_holm([failed, verdict("weak", "supported", 2.17)]) == ["weak"]
 
@@ -481,7 +481,7 @@ def test_parts_of_a_simulated_difference_are_found_again(block, parts):
     for name, value in true.items():
         assert getattr(found, name) == pytest.approx(value, rel=0.6 if name == "seed" else 0.25)
     assert found.articles == pytest.approx(sizes.sum() ** 2 / (sizes**2).sum())
-    # what the parts make of a difference is about what clusters and seeds make of it
+    # the parts of a difference are about those of clusters and seeds
     direct = np.sqrt(np.mean([made.difference(*pair, "MRR@10").error ** 2 for pair in pairs]))
     assert parts.with_error(0.0, found, 6).error == pytest.approx(direct, rel=0.15)
 

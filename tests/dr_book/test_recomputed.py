@@ -202,7 +202,7 @@ def reckoned(first: list[dict], second: list[dict], measure: str) -> dict | None
             below = sum(one**2 / (len(side) - 1) for one, side in zip(each, own, strict=True))
             freedom = added**2 / below if below else min(map(len, own)) - 1
         if freedom:
-            # what a training draws in each cluster is in the clusters' part and in the seeds'
+            # a training's variance within clusters is in the clusters' part and in the seeds'
             drawn = sum(
                 small * np.var(moved(np.stack(side), clusters), axis=0, ddof=1).sum() / len(side)
                 for side in own
@@ -286,7 +286,7 @@ def test_thirty_claims_and_more_are_reckoned_twice_and_agree():
                 checked.add(claim.id)
             if len(found) != len(tested):
                 continue
-            # Holm over the pairs that lie on the wrong side, by hand
+            # Holm over the pairs on the wrong side, by hand
             order = sorted(
                 found.values(), key=lambda two: two[1]["p"] if two[1]["difference"] < 0 else 1.0
             )

@@ -148,7 +148,7 @@ def test_a_search_needs_a_system(tiny_recipe, shared):
 
 
 def test_the_command_line_answers_from_a_record(run, here, capsys, monkeypatch):
-    monkeypatch.setenv("DR_DATA", str(here))  # a record holds names, no paths
+    monkeypatch.setenv("DR_DATA", str(here))  # a record has names, not paths
     monkeypatch.setattr(sys, "stdin", io.StringIO("dense retriever\n\nhard negatives\n"))
     assert main(["search", str(run[2]), "--json", "-k", "3"]) == 0
     lines = [

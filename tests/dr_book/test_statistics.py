@@ -161,7 +161,7 @@ def test_of_nested_articles_errors_are_as_rare_and_power_as_large_as_promised(in
     """
     queries, articles, pooled, cases = ARTICLES.sum(), len(ARTICLES), 33, 10_000
     between = (inflation**2 - 1) * queries / np.square(ARTICLES).sum()
-    spread = 0.5 * inflation / np.sqrt(queries)  # about what the queries give: 0.244 on SQuAD
+    spread = 0.5 * inflation / np.sqrt(queries)  # about the error from queries: 0.244 on SQuAD
 
     def found(shift: float, seed: int) -> tuple[float, float]:
         rng = np.random.default_rng(seed)

@@ -282,7 +282,7 @@ def test_a_margin_that_these_queries_cannot_show_is_not_testable_here_and_says_h
     needed = 400 * ((1.6449 + 1.2816) * error / 0.5) ** 2
     told = float(pair.because.split("about ")[1].split(" ")[0].replace(",", ""))
     assert told == pytest.approx(needed, rel=0.05)
-    # what is clearly apart is contradicted all the same
+    # a clear difference is contradicted nevertheless
     far = {"a": runs["a"], "b": rows(a=0.9)["a"]}
     assert judged(checked("equal", "a", "b", width=0.5), far).verdict == "contradicted"
 

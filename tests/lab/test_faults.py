@@ -240,7 +240,7 @@ def test_shards_killed_at_random_end_as_one_array_does(tiny_recipe, tmp_path, co
     for trial in range(max(3, KILLS // 20)):
         root, prepare = tmp_path / str(trial), small.format(4 * rng.randint(1, 5))
         child, wanted = run_of(recipe, root, prepare=prepare), rng.randint(1, 3)
-        # in the midst of a shard, of which a part may be on disk
+        # in the middle of a shard, part of which may be on disk
         while wanted and not child.future.done():
             if list(root.glob("vectors-*.partial")) and child.killed_after(rng.uniform(0, 0.05)):
                 child, kills, wanted = run_of(recipe, root, prepare=prepare), kills + 1, wanted - 1

@@ -150,7 +150,7 @@ def test_judgements_are_left_out_where_one_says_so(own_recipe, write, tmp_path):
 
 def test_the_folder_says_what_it_is_and_no_place(write, cache, tmp_path):
     (tmp_path / "bare" / "README.md").write_text("- Licence: CC0 1.0\n", encoding="utf-8")
-    folder = write(cache=cache).folder  # a licence is no part of a collection's digest
+    folder = write(cache=cache).folder  # a licence is not part of a collection's digest
     text = (folder / "README.md").read_text(encoding="utf-8")
     assert (
         "trained on the queries of tiny" in text

@@ -662,7 +662,7 @@ def test_mined_negatives_are_the_first_of_the_retrievers_ranking_less_the_positi
         others = [row for row in found.tolist() if row != query]  # query r is about passage r
         assert sorted(listed.tolist()) == sorted(others[:depth])
         above += query in found[:depth]
-    assert above  # else leaving positives in would change nothing
+    assert above  # otherwise keeping positives would change nothing
 
 
 def test_bm25_negatives_can_be_put_behind_the_mined_ones(masked, shared):

@@ -78,7 +78,7 @@ def test_a_killed_pre_training_continues_to_the_same_record(thirty, cache, tmp_p
     resumed = run(thirty, cache)
     elsewhere = Cache(tmp_path / "elsewhere", announce=lambda line: None)
     unbroken = run(thirty, elsewhere)
-    assert len(cache.built) < len(elsewhere.built)  # what was finished before the kill was kept
+    assert len(cache.built) < len(elsewhere.built)  # stages finished before the kill were kept
     assert resumed.training["pretrained"]["resumed_at"] == [20]
     assert unbroken.training["pretrained"]["resumed_at"] == []
     for record in (resumed, unbroken):

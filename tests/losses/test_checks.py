@@ -77,7 +77,7 @@ def test_names_that_are_not_there():
 
 
 def test_lists_of_scores_that_do_not_fit():
-    for loss in LISTED:  # of which each would be spread to the other
+    for loss in LISTED:  # each of which would be broadcast to the other
         names = [*inspect.signature(loss).parameters][:2]
         refused(names[1], "[3, 1] is not [3, 5]", loss, LISTS, LISTS[:, :1])
         refused(names[1], "[1, 5] is not [3, 5]", loss, LISTS, LISTS[:1])

@@ -95,7 +95,7 @@ def test_counting_sorts_no_more_than_a_bucket_at_a_time(store_of, tmp_path, monk
 
     monkeypatch.setattr(np, "fromfile", spy)
     counts = count_ngrams(store, tmp_path / "ngrams")
-    most = counts.tables[0][1].max()  # the hashes of one word lie in one bucket
+    most = counts.tables[0][1].max()  # the hashes of a word are in one bucket
     assert len(sizes) > 30 and max(sizes) <= 200 + most and sum(sizes) == sum(counts.totals)
 
 

@@ -116,7 +116,7 @@ def test_the_papers_form_has_one_encoder_pass_and_real_neighbours(make, texts, s
     assert len(spy.seen) == 1 + len(TASKS)
     losses = plain_losses(objective, spy.seen, ["encoder"], dict.fromkeys(TASKS, "encoder"))
     assert torch.allclose(result["loss"], sum(losses.values()), atol=1e-5)
-    # what 30 % leave, against half of the passage
+    # after hiding 30 %, compared with half of the passage
     assert spy.seen[2][1].sum() > spy.seen[1][1].sum()
 
 

@@ -82,7 +82,7 @@ def test_a_killed_encoding_goes_on_and_ends_with_the_same_vectors(
     calls, encode = [], SentenceEncoder.encode
 
     def stops(self, texts, *titles, **options):
-        if len(texts) > 3:  # else it is tried as it is opened
+        if len(texts) > 3:  # otherwise it is tried when opened
             calls.append(len(calls))
             if len(calls) == 3:
                 raise KeyboardInterrupt
@@ -97,7 +97,7 @@ def test_a_killed_encoding_goes_on_and_ends_with_the_same_vectors(
     with pytest.raises(KeyboardInterrupt):
         cache.get(stage)
     np.testing.assert_array_equal(np.load(cache.get(stage) / "vectors.npy"), whole)
-    assert len(calls) == 4  # three batches, and the one that was stopped: what was made is written
+    assert len(calls) == 4  # three batches, and the interrupted one: finished vectors are kept
 
 
 def test_the_key_goes_by_the_files_of_the_model_and_not_by_its_page(folder, tmp_path):

@@ -142,7 +142,7 @@ def test_two_lists_of_negatives_are_put_together_in_little_memory_and_no_passage
     )
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 45e6  # a comparison of each with each would hold 60 million
+    assert peak < 45e6  # a comparison of all pairs would take 60 million
     for line, own, listed in zip(
         np.load(tmp_path / "negatives.npy"), relevant, further, strict=True
     ):
@@ -221,7 +221,7 @@ def test_passages_that_hold_an_answer_are_kept_dropped_or_made_positives(rule, t
     found = [set(line.tolist()) - {-1} for line in np.load(tmp_path / "negatives.npy")]
     if rule == "keep":
         assert {5, 3, 0, 7} <= found[0] and {4, 1, 3} <= found[1]
-    else:  # holes are filled with passages from anywhere, never with one that holds an answer
+    else:  # holes are filled with passages from anywhere, never with one that contains an answer
         assert {3, 7} <= found[0] and found[0].isdisjoint({0, 2, 5})
         assert {3, 4} <= found[1] and found[1].isdisjoint({1, 5, 6})
     assert (tmp_path / "positives.npy").exists() == (rule == "positive")

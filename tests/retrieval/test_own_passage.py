@@ -151,7 +151,7 @@ def test_numbered_queries_are_not_the_passages_of_their_numbers(arguments):
     )
     plain = Collection("plain", "1", {}, other.passages, asked, other._judgements)
     assert plain.own_rows("test") is None and plain.with_own_passage(None) is plain
-    # BEIR's rule goes by the id alone
+    # BEIR's rule goes only by the id
     dropped = plain.with_own_passage("drop")
     assert dropped.own_rows("test").tolist() == [0, 1, 2]
     assert dropped.digest != plain.digest != plain.with_own_passage("keep").digest

@@ -81,7 +81,7 @@ def test_run_files_hold_every_rank_and_score_whatever_ids_scores_and_ties(tmp_pa
             if row >= 0
         ]
         assert [(line[0], line[2]) for line in lines] == by_hand
-        falling = []  # of equal scores each stands one float32 below the one before it
+        falling = []  # equal scores are each lowered to the next float32
         for row, values in zip(rows, scores, strict=True):
             last = np.float32(np.inf)
             for score in values[row >= 0]:

@@ -50,7 +50,7 @@ def make(rng: np.random.Generator, look: str, count: int, hidden: int) -> np.nda
         made = np.repeat(whole_numbers(rng, (1, hidden), 90), count, axis=0)
     elif look == "zeros":
         made = whole_numbers(rng, (count, hidden), 90) * rng.integers(0, 2, (count, 1))
-    elif look == "cone":  # all of about one direction: closer than bfloat16 can tell
+    elif look == "cone":  # nearly the same direction: closer than bfloat16 resolves
         made = 1 + 1e-3 * rng.standard_normal((count, hidden))
     elif look == "lengths":
         made = rng.standard_normal((count, hidden)) * 10.0 ** rng.integers(-4, 5, (count, 1))

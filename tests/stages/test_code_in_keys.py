@@ -55,7 +55,7 @@ OWN_CODE = {
     "retrieval.mine_negatives": ["bm25_negatives", "whole: mined"],
     "retrieval.rerank": [],
     "evaluation.evaluate": EVALUATIONS,
-    # what a stage reads itself; a collection counts by its content
+    # the direct inputs of a stage; a collection counts by its content
     "evaluation.read_exchanges": ["dialogue"],
 }
 # Code that affects no number

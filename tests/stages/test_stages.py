@@ -156,7 +156,7 @@ def test_a_killed_build_goes_on_only_where_the_stage_is_resumable(cache):
     assert (partial / "left.txt").exists() and not list(cache.root.glob("count-*/manifest.json"))
     stopped = count(words("a"), stop=True)
     resumed = Stage(count.body, {**stopped.arguments, "stop": False}, 2, True)
-    resumed.__dict__["key"] = stopped.key  # the same stage, this time left alone
+    resumed.__dict__["key"] = stopped.key  # the same stage, this time not interrupted
     assert json.loads((cache.get(resumed) / "count.json").read_text()) == [1, 1]
     assert cache.manifest(resumed)["resumed"]
 
@@ -335,7 +335,7 @@ def test_a_missing_stage_on_a_cache_that_cannot_be_written_names_itself_and_the_
         cache.get(words("c d"))
     assert str(error.value).count("\n") == 0 and "Make room" not in str(error.value)
     if how != "no root":
-        assert cache.get(words("a b")).is_dir()  # what is finished can still be read
+        assert cache.get(words("a b")).is_dir()  # finished stages can still be read
 
 
 def test_processes_that_train_together_are_not_left_waiting_for_each_other(cache, monkeypatch):
@@ -498,7 +498,7 @@ def printed_by(code, folder, *arguments):
     ).stdout
 
 
-EDITS = [  # a file, what stands there, what instead, and the classes whose digest that changes
+EDITS = [  # a file, old and new text, and the classes whose digest changes
     ("losses.py", "x + SHIFT", "x - SHIFT", {"One", "Any"}),
     ("losses.py", "int = 1", "int = 2", {"One", "Any"}),
     ("losses.py", "+= 0", "+= 1", {"One", "Any"}),

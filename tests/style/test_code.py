@@ -238,7 +238,7 @@ def test_folders_are_removed_by_their_one_writer_and_by_the_cache_alone():
         for path in paths
         if re.search(r"\brmtree\b|\bremovedirs\b|\brm -r", path.read_text(encoding="utf-8"))
     }
-    # the last two clear what the build of the book has made in _build
+    # the last two clear output of the book's build in _build
     allowed = {"dr_lib/files.py", "dr_lib/stages.py"}
     assert removing <= allowed | {"book/_ext/staging.py", "book/_ext/whole_book.py"}
 

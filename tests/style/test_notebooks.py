@@ -80,7 +80,7 @@ def test_notebook_is_short_and_defines_no_class(path):
     cells = nbformat.read(path, as_version=4).cells
     longest = {"": 40, "hide-input": 60} if path in LESSONS else {"": 40, "hide-input": 40}
     code = [cell for cell in cells if cell.cell_type == "code"]
-    # in lessons drawings and mark schemes are cells of their own, folded
+    # in lessons drawings and mark schemes are separate, folded cells
     assert len(cells) <= (32 if path in LESSONS else 20)
     assert not [cell.source for cell in code if "\nclass " in f"\n{cell.source}"]
     assert not [

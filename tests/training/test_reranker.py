@@ -119,7 +119,7 @@ def test_the_first_scoring_has_no_dropout_and_leaves_the_mode(batches, encoder):
 
 
 def test_r_drop_adds_the_disagreement_of_two_passes(batches, encoder, monkeypatch):
-    monkeypatch.setattr(bert, "GROUPS", 1)  # one call holds all pairs
+    monkeypatch.setattr(bert, "GROUPS", 1)  # one call with all pairs
     batch = batches.batch(0)
     plain = Reranker(encoder(), EIGHT)(batch, torch.Generator())["loss"]
     result = Reranker(encoder(), changed(r_drop=True))(batch, torch.Generator())

@@ -68,7 +68,7 @@ def test_masked_lm_has_the_same_weight_with_chunks_and_without(make, batches_of,
     for values in ({}, {"chunk": 2}):
         objective, batch = make("cocondenser", **values), batches_of("cocondenser")(0)
         parts = objective(batch, seeded())
-        bias = objective.model.cls.predictions.bias  # masked LM alone reaches it
+        bias = objective.model.cls.predictions.bias  # only masked LM reaches it
         slopes.append(torch.autograd.grad(parts["loss"], bias)[0])
         assert parts["loss"].item() == pytest.approx(
             sum(parts[f"{side}_loss"].item() for side in ("decoder", "encoder", "contrastive")),

@@ -167,7 +167,7 @@ def test_query_and_passage_are_of_one_document_and_the_query_of_its_lead(batches
                 collection.text_offsets[lead] : collection.text_offsets[lead + 1]
             ].tolist()
             assert any(text[start : start + len(asked)] == asked for start in range(len(text)))
-    assert seen == BODIES  # document 3 is out: its second passage has a title alone
+    assert seen == BODIES  # document 3 is out: its second passage has only a title
 
 
 def test_passages_are_whole(batches_of, collection):
