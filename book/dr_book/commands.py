@@ -557,7 +557,7 @@ def try_folder(options: argparse.Namespace) -> int:
 
 
 def make_collection(options: argparse.Namespace) -> None:
-    """make a collection that the records use from its public files, and check its digest"""
+    """make one of the records' collections from its public files, and check its digest"""
     from dr_book.data.sheets import sheet, sheets
 
     if not options.name:
