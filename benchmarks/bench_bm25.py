@@ -1,6 +1,6 @@
-"""The BM25 stage against `bm25s` used plainly: building the index, and searching it.
+"""The BM25 stage against plain `bm25s`: building the index, and searching it.
 
-Same texts, stemmer, stop words, k1 and b; both begin with text. The scores of the first 10 are
+Same texts, stemmer, stop words, k1 and b; both start from text. The scores of the top 10 are
 checked to agree.
 
     python benchmarks/bench_bm25.py [--passages 5000 --queries 300 --top 100 --repeats 3]
@@ -23,7 +23,7 @@ OURS, PEER = "this project", "bm25s"
 
 
 def main() -> None:
-    """Time building and searching, print them and keep the comparisons."""
+    """Time building and searching, print the times and keep the comparisons."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,19 +1,18 @@
-"""What this project does with a GPU: counted on any machine, measured where there is one.
+"""This project's use of a GPU: counted on any machine, measured on a GPU.
 
 Counted rows run the real steps on a device without values (`counting.py`): bytes, kernels, memory,
-and the time that an H100 would take by its ceilings. Measured rows need a GPU, with peers in the
+and the time that an H100 would need by its ceilings. Measured rows need a GPU, with peers in the
 same run.
 
     python benchmarks/bench_device.py --to _build/gpu [--seconds 150] [--smoke] [--device cpu]
 
-Rows come in groups, those first that only this GPU can say. A group has its own limit and begins
-only if that fits the seconds that are left; `FOLDER/bench.json` is written after each, so that a
-call that is cut off keeps what it had; with `--go-on` the next call makes the groups that are
-missing.
+Rows come in groups, first those that need this GPU. A group has its own time limit and starts only
+if that fits into the remaining seconds; `FOLDER/bench.json` is written after each, so that an
+interrupted call keeps its results; with `--go-on` the next call runs the missing groups.
 
 The file is `{"machine", "device", "date", "commit", "smoke", "groups", "rows"}`; a row has `what`,
-`how` ("counted" or "measured"), `value`, `unit`, and where one is set a `goal`, whether that is a
-bound from above (`at_most`), and whether it is `met`.
+`how` ("counted" or "measured"), `value`, `unit`, and optionally a `goal`, whether that is an upper
+bound (`at_most`), and whether it is `met`.
 """
 
 import argparse
@@ -60,7 +59,7 @@ from dr_lib.training import machine
 
 
 class Row(NamedTuple):
-    """One line of the table."""
+    """One row of the table."""
 
     what: str
     how: str
@@ -70,7 +69,7 @@ class Row(NamedTuple):
     at_most: bool = True
 
     def as_dict(self) -> dict[str, Any]:
-        """For the file; with `met` where there is a goal."""
+        """For the file; with `met` if there is a goal."""
         fields = self._asdict() | {"value": float(self.value)}
         if self.goal is None:
             return fields
@@ -94,7 +93,7 @@ TINY = Size(2, 64, 300, 16, 24)
 
 
 def masked_lm(size: Size, device: str = "meta") -> BertForMaskedLM:
-    """A BERT of some size with fresh weights, or none on `meta`, in training mode."""
+    """A BERT of this size in training mode, with fresh weights, or without any on `meta`."""
     config = BertConfig(
         vocab_size=size.vocab,
         hidden_size=size.hidden,
@@ -130,7 +129,7 @@ def texts(rows: int, length: int, device: str = "meta") -> TokenBatch:
 
 
 def simlm_step(size: Size) -> tuple[Callable[[], Tensor], nn.Module]:
-    """A step of SimLM on `meta` that is not its first, and the module."""
+    """A step of SimLM on `meta`, not its first one, and the module."""
     model, helper = masked_lm(size), electra_generator(size)
     tokenizer = bench_tokenizer(size.vocab)
     simlm = objectives.create("simlm", model, tokenizer, generator_model=helper)
@@ -141,7 +140,7 @@ def simlm_step(size: Size) -> tuple[Callable[[], Tensor], nn.Module]:
 
 
 def rows_of_step(what: str, count: Count, goals: dict[str, float]) -> list[Row]:
-    """What a count says of a step."""
+    """The rows from the count of a step."""
     values = {
         "GB moved": count.moved / 1e9,
         "kernels": count.kernels,
@@ -156,7 +155,7 @@ def rows_of_step(what: str, count: Count, goals: dict[str, float]) -> list[Row]:
 
 
 def counted(name: str, size: Size) -> list[Row]:
-    """A SimLM step as it is, and with its layers compiled."""
+    """A SimLM step, uncompiled and with compiled layers."""
     goals = {"GB moved": 330.0, "ms, est. on an H100": 150.0, "% of peak, est. on an H100": 45.0}
     wanted = goals if name == "BERT-base" else {"ms, est. on an H100": 35.0}
     step, simlm = simlm_step(size)
@@ -180,8 +179,8 @@ def encoding(size: Size, smoke: bool) -> Count:
 
 
 def padding_rows() -> list[Row]:
-    """Share of the positions that are padding at lengths like those of MS MARCO: in steps of the
-    scale `paper`, and where a GPU encodes and scores.
+    """Share of positions that are padding, with lengths like MS MARCO's: in steps of the scale
+    `paper`, and in encoding and scoring on a GPU.
     """
     rows = []
     for what, texts_at_once, mean, longest, chunk in (
@@ -216,7 +215,7 @@ def drawn_lengths(count: int, mean: int, longest: int) -> np.ndarray:
 
 
 def padding(lengths: np.ndarray, tokens_per_batch: int, longest: int) -> float:
-    """Share of padding in the batches of texts that are sorted together."""
+    """Share of padding in batches of texts that are sorted together by length."""
     batches = [lengths[rows] for rows in plan_by_length(lengths, tokens_per_batch, longest)]
     padded = padded_length(np.array([part[0] for part in batches]), MULTIPLE, longest)
     return 1 - lengths.sum() / np.dot(padded, [*map(len, batches)])
@@ -226,7 +225,7 @@ def padding(lengths: np.ndarray, tokens_per_batch: int, longest: int) -> float:
 
 
 class Group(NamedTuple):
-    """Rows that come together, and the seconds that they may take."""
+    """Rows that are made together, and their time limit in seconds."""
 
     name: str
     seconds: int
@@ -234,8 +233,8 @@ class Group(NamedTuple):
 
 
 def groups(device: str, smoke: bool) -> list[Group]:
-    """All groups in the order of their worth: what no other machine can say comes first, and what
-    has to be compiled after what has not.
+    """All groups in order of value: first those that no other machine can measure, and those that
+    need compilation last.
     """
     base, small = (TINY, TINY) if smoke else (BASE, SMALL)
     where = torch.device(device)
@@ -263,7 +262,7 @@ def groups(device: str, smoke: bool) -> list[Group]:
 
 @contextmanager
 def limit(seconds: float) -> Iterator[None]:
-    """A block that raises `TimeoutError` where it takes longer."""
+    """A block that raises `TimeoutError` if it takes longer."""
 
     def late(*received: object) -> None:
         raise TimeoutError(f"not done in {seconds:.0f} s")
@@ -278,7 +277,7 @@ def limit(seconds: float) -> Iterator[None]:
 
 
 def ceiling_rows(where: torch.device, smoke: bool) -> list[Row]:
-    """What products and copies reach."""
+    """Achieved rates of matrix products and copies."""
     kind = machine.precision("auto", where)
     peak = machine.most_operations(where, kind)
     return [
@@ -288,7 +287,7 @@ def ceiling_rows(where: torch.device, smoke: bool) -> list[Row]:
 
 
 def copying(where: torch.device, smoke: bool) -> float:
-    """Bytes a second that are read and written in a copy of random numbers."""
+    """Bytes per second read and written by a copy of random numbers."""
     source = torch.randn(2**14 if smoke else 2**28, device=where)
     room = torch.empty_like(source)
     timing = alternate({"": lambda: room.copy_(source)}, 3, where.type)[""]
@@ -390,8 +389,8 @@ def search_rows(where: torch.device, smoke: bool) -> list[Row]:
 
 
 def encode_rows(where: torch.device, smoke: bool) -> list[Row]:
-    """Passages as vectors, ours and by sentence-transformers in bfloat16, of the same random
-    weights and texts.
+    """Encoding passages, by this project and by sentence-transformers in bfloat16, with the same
+    random weights and texts.
     """
     size = TINY if smoke else BASE
     words = [f"w{number}" for number in range(size.vocab - 5)]
@@ -428,7 +427,7 @@ def encode_rows(where: torch.device, smoke: bool) -> list[Row]:
 
 
 def compared(what: str, timings: dict[str, Timing]) -> list[Row]:
-    """Milliseconds of each way."""
+    """Milliseconds of each implementation."""
     return [
         Row(f"{what}: {name}", "measured", 1e3 * found.median, "ms")
         for name, found in timings.items()
@@ -436,7 +435,7 @@ def compared(what: str, timings: dict[str, Timing]) -> list[Row]:
 
 
 def table(rows: list[Row]) -> str:
-    """A row a line."""
+    """One line per row."""
     width = max(len(row.what) for row in rows)
     lines = []
     for row in rows:
@@ -449,7 +448,7 @@ def table(rows: list[Row]) -> str:
 
 
 def work(path: Path, device: str, smoke: bool, seconds: float, goes_on: bool) -> int:
-    """Make the groups that the file lacks, as far as the seconds go; the exit status."""
+    """Run the groups missing in the file, as far as time allows; return the exit status."""
     found = {
         "machine": machine.machine_facts(),
         "device": machine.device_name(torch.device(device)),
@@ -482,27 +481,27 @@ def work(path: Path, device: str, smoke: bool, seconds: float, goes_on: bool) ->
             failed.append(f"{group.name}: {type(error).__name__}: {error}")
             status = 1
             continue
-        if smoke:  # goals are of the real sizes
+        if smoke:  # goals are for the real sizes
             rows = [row._replace(goal=None) for row in rows]
         found["rows"] += [row.as_dict() for row in rows]
         found["groups"].append(group.name)
         write_json(path, found)
         if rows:
             print(table(rows), flush=True)
-    print("\n".join(failed))  # last, where a summary shows it
+    print("\n".join(failed))  # last, so that a summary shows it
     return status
 
 
 def main() -> int:
-    """Count, measure where there is a GPU, keep and print."""
+    """Count, measure if there is a GPU, keep and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--to", type=Path, required=True, help="folder of bench.json")
     parser.add_argument("--seconds", type=float, default=600, help="in all")
     parser.add_argument("--smoke", action="store_true", help="smallest sizes: does it run?")
-    parser.add_argument("--device", help="cpu or cuda; default: cuda where it is")
-    parser.add_argument("--go-on", action="store_true", help="keep the rows that are there")
+    parser.add_argument("--device", help="cpu or cuda; default: cuda if available")
+    parser.add_argument("--go-on", action="store_true", help="keep existing rows")
     options = parser.parse_args()
     options.to.mkdir(parents=True, exist_ok=True)
     device = options.device or machine.device().type

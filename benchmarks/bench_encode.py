@@ -1,10 +1,10 @@
 """Encoding passages of mixed length against sentence-transformers' `encode`, in one run.
 
-Same weights, texts and truncation, vectors of length 1 on both sides; those in float32 are checked
-to agree. Ours starts from the token store (texts are tokenised once, as in every run), theirs from
-text, as each does for its users; the time of tokenising alone is shown beside. Both run in float32,
-under bfloat16 autocast and with weights rounded to bfloat16, theirs with both kinds of attention;
-it sorts by length itself. The quickest of each counts.
+Same weights, texts and truncation, unit vectors on both sides; those in float32 are checked to
+agree. Ours starts from the token store (texts are tokenised once, as in every run), theirs from
+text, as in normal use; the time of tokenisation alone is shown too. Both run in float32, under
+bfloat16 autocast and with weights rounded to bfloat16, theirs with both kinds of attention; it
+sorts by length itself. The fastest of each counts.
 
     python benchmarks/bench_encode.py [--passages 1000 --layers 4 --hidden 256 --device cpu
     --threads 1]
@@ -75,14 +75,14 @@ def their_ways(found: Material, device: str) -> dict[str, Callable[[], np.ndarra
 
 
 def main() -> None:
-    """Time all ways in turn, print them and keep the comparison."""
+    """Time all variants in turn, print the times and keep the comparison."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for name, default in (("passages", 1000), ("repeats", 3), ("threads", 1), ("hidden", 128)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument(
-        "--layers", type=int, help="a fresh BERT of so many layers, not the embedded base model"
+        "--layers", type=int, help="a fresh BERT with this many layers, not the embedded base model"
     )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--collection", help="by default SQuAD or Primer")
@@ -113,7 +113,7 @@ def main() -> None:
 
 
 def tokenise(found: Material) -> None:
-    """What building a token store of the passages costs."""
+    """Time of building a token store of the passages."""
     from datasets import Dataset
 
     tokenizer = DenseEncoder.from_pretrained(found.model).tokenizer

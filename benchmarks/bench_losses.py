@@ -1,10 +1,9 @@
-"""What the losses cost, forward and backward: against the plain way on full logits, and against
-sentence-transformers.
+"""Cost of the losses, forward and backward, compared with plain ones and sentence-transformers.
 
 The chunked cross-entropy is compared with `torch.nn.functional.cross_entropy` on `[tokens, vocab]`
 logits, in float32 and under bfloat16 autocast; the contrastive loss with
-`MultipleNegativesRankingLoss`, which holds the same pairs in its plain form (the two values are
-checked to be equal); its form with four directions has the pairs of the four blocks and more.
+`MultipleNegativesRankingLoss`, whose plain form has the same pairs (the two values are checked to
+be equal); its form with four directions has the pairs of the four blocks and more.
 
     python benchmarks/bench_losses.py [--tokens 8192 --vocab 8192 --hidden 128 --repeats 5 --device
     cpu --threads 1]
@@ -27,7 +26,7 @@ FULL, PEER = "full logits", "MultipleNegativesRankingLoss"
 def vocabulary_losses(
     tokens: int, vocab: int, hidden: int, device: str
 ) -> dict[str, Callable[[], Tensor]]:
-    """Loss and gradients of states, table and bias, both ways."""
+    """Loss and gradients of states, table and bias, by both implementations."""
     states = torch.randn(tokens, hidden, device=device, requires_grad=True)
     table = (torch.randn(vocab, hidden, device=device) * 0.1).requires_grad_()
     bias = torch.zeros(vocab, device=device, requires_grad=True)
@@ -50,7 +49,7 @@ def vocabulary_losses(
 def contrastive_losses(
     batch: int, n: int, hidden: int, device: str
 ) -> dict[str, Callable[[], Tensor]]:
-    """Loss and gradients of the vectors of `batch` queries with `n` passages each."""
+    """Loss and gradients for the vectors of `batch` queries with `n` passages each."""
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
     queries = torch.randn(batch, hidden, device=device, requires_grad=True)

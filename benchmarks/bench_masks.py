@@ -1,11 +1,9 @@
-"""What a batch of masks costs: this project's draws against Hugging Face's masking collator, in one
-run.
+"""Cost of a batch of masks: this project's draws against Hugging Face's collator, in one run.
 
-The collator's own masking method is timed, not its padding, and with both it writes [MASK] into the
-ids, as `hide` does here. It draws each word by its own toss of a coin; the papers' collators took
-words one by one up to a budget, and that rule, carried out word by word, is the second peer. Masks
-here keep the budget exactly. What each mask may take is wanted in milliseconds, for 128 x 150
-pieces on one thread.
+The collator's masking method is timed, not its padding, and both write [MASK] into the ids, as
+`hide` does here. It draws each word independently; the papers' collators took words one by one up
+to a budget, and that rule, carried out word by word, is the second peer. Masks here keep the budget
+exactly. Each mask has a target in milliseconds, for 128 x 150 pieces on one thread.
 
     python benchmarks/bench_masks.py [--batch 128 --length 150 --repeats 200 --device cpu --threads
     1]
@@ -42,7 +40,7 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def passages(rows: int, length: int, vocab: int, device: str) -> TokenBatch:
-    """Title and body of made-up ids; three of four pieces begin a word, every eighth passage is
+    """Title and body of random ids; three of four pieces begin a word, every eighth passage is
     padded.
     """
     ids = torch.randint(5, vocab, (rows, length))
@@ -91,7 +89,7 @@ def offsets(batch: TokenBatch) -> torch.Tensor:
 
 
 def word_by_word(special: np.ndarray, begins: np.ndarray, rate: float) -> np.ndarray:
-    """The papers' rule in plain Python."""
+    """The papers' rule, in plain Python."""
     mask = np.zeros_like(special)
     for row in range(len(special)):
         words: list[list[int]] = []
@@ -111,8 +109,8 @@ def word_by_word(special: np.ndarray, begins: np.ndarray, rate: float) -> np.nda
 def compare(
     save: Path | None, batch: TokenBatch, found: dict[str, Timing], ways: dict[str, Way]
 ) -> None:
-    """Keep each mask beside the time that is wanted, and the time that its random numbers take, or
-    its bytes where it has none.
+    """Keep the time of each mask with its target, and the time for its random numbers, or for its
+    bytes if it uses none.
     """
     rows, length = batch.special.shape
     # 64 bits are a random number for two words; normal and uniform ones need as many for two

@@ -1,10 +1,9 @@
-"""What a training step of each pre-training method costs, relative to plain masked LM, all in one
-run.
+"""Cost of a training step of each pre-training method, relative to plain masked LM, all in one run.
 
-Every method starts from the embedded base model and reads batches of the same token budget of the
-same passages; steps of the methods alternate, and medians are compared. One CPU thread is timed by
-the processor seconds it used, so that other programs count little. Materials are made at smoke
-scale first (and kept); they are not timed.
+Every method starts from the embedded base model and reads batches of the same token budget from the
+same passages; steps of the methods alternate, and medians are compared. One CPU thread is timed in
+processor seconds, so that other programs matter little. Materials are made at smoke scale first
+(and kept); they are not timed.
 
     python benchmarks/bench_methods.py [--collection primer --rounds 12 --tokens 4096 --save
     FILE.json]
@@ -34,7 +33,7 @@ AGAINST = "mlm"
 
 
 class Stepper:
-    """One method under training, a step at a time, as the training loop does it."""
+    """One method in training, step by step, as in the training loop."""
 
     def __init__(self, recipe: lab.Recipe, cache: lab.Cache):
         given = cache.inputs(lab.pipeline(recipe).pretrained)
@@ -62,7 +61,7 @@ class Stepper:
         self.tokens: list[int] = []
 
     def step(self, index: int) -> None:
-        """One update, timed without the making of its batch."""
+        """One update, timed without building its batch."""
         batch = self.batches(index)
         tokens = real_tokens(batch)
         clock = time.process_time if self.one_thread else time.perf_counter
@@ -79,7 +78,7 @@ class Stepper:
         self.tokens.append(tokens)
 
     def facts(self, warm: int) -> dict[str, float]:
-        """Median seconds of a step and tokens a second, without the first steps."""
+        """Median seconds per step and tokens per second, without the first steps."""
         seconds, tokens = self.seconds[warm:], self.tokens[warm:]
         return {
             "seconds_per_step": median(seconds),
@@ -116,7 +115,7 @@ def measure(
 
 
 def main() -> None:
-    """Measure, print, and keep the result where asked."""
+    """Measure, print, and save the result on request."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--collection", default=default_collection())
     options.add_argument(

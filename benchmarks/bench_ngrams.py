@@ -1,10 +1,9 @@
-"""What counting n-grams costs: seconds and memory for growing collections of made-up passages, and
-for MS MARCO's size.
+"""Cost of counting n-grams: seconds and memory for growing synthetic collections and MS MARCO.
 
-Words are drawn after Zipf and Mandelbrot; every second one, on average, is the one that always
-follows the word before it, so that n-grams repeat as they do in text. Words outside the 25,000 most
-frequent have two pieces. Counting and importances run on one thread. What a collection of 8.8
-million passages would take is the last step and the slope between the last two.
+Words have a Zipf-Mandelbrot distribution; on average every second word is a fixed follower of the
+word before, so that n-grams repeat as in text. Words outside the 25,000 most frequent have two
+pieces. Counting and importances run on one thread. The cost for 8.8 million passages is
+extrapolated from the last two sizes.
 
     python benchmarks/bench_ngrams.py [--passages 30000 100000 --words 60 --min-count 5]
 """
@@ -31,7 +30,7 @@ GIB = 2**30
 
 
 class MadeUpStore:
-    """What `TokenStore` offers to a count of words: pieces on disk, without titles."""
+    """The part of `TokenStore` that counting words needs: pieces on disk, without titles."""
 
     def __init__(self, folder: Path, passages: int, words: int):
         folder.mkdir()
@@ -64,7 +63,7 @@ class MadeUpStore:
 
 
 def zipf(random: np.random.Generator) -> Callable[[int], np.ndarray]:
-    """Draws so many words, the word of rank r with a share of 1 / (r + 2.7)."""
+    """Draw this many words, the word of rank r with a share of 1 / (r + 2.7)."""
     shares = np.cumsum(1 / (np.arange(KNOWN) + 2.7))
     return lambda count: np.searchsorted(shares, random.random(count) * shares[-1])
 
@@ -80,9 +79,7 @@ def follow_on(words: np.ndarray, follower: np.ndarray, follows: np.ndarray) -> N
 
 
 class Cost(NamedTuple):
-    """Seconds of a step on the clock and on the processor, and the most memory it held of its
-    own.
-    """
+    """Wall and processor seconds of a step, and its peak of additional memory."""
 
     wall: float
     processor: float
@@ -90,13 +87,13 @@ class Cost(NamedTuple):
 
 
 def own_memory() -> int:
-    """Bytes of this process; under Linux without pages of files, which the system can take back."""
+    """Bytes of this process; on Linux without file pages, which the system can reclaim."""
     memory = psutil.Process().memory_info()
     return memory.rss - getattr(memory, "shared", 0)
 
 
 def cost_of(step: Callable[[], object]) -> Cost:
-    """Run a step, watched every 20 ms."""
+    """Run a step, sampling memory every 20 ms."""
     done, most = threading.Event(), [own_memory()]
 
     def watch() -> None:
@@ -120,7 +117,7 @@ def folder_size(folder: Path) -> int:
 
 
 def measure(place: Path, passages: int, words: int, least: int) -> tuple[Cost, Cost]:
-    """Count one collection and print what it took."""
+    """Count one collection and print the cost."""
     store = MadeUpStore(place / "store", passages, words)
     found = []
     counting = cost_of(lambda: found.append(count_ngrams(store, place / "ngrams", min_count=least)))
@@ -138,7 +135,7 @@ def measure(place: Path, passages: int, words: int, least: int) -> tuple[Cost, C
 
 
 def main() -> None:
-    """Measure every size and print what MS MARCO would take."""
+    """Measure every size and print the extrapolation to MS MARCO."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

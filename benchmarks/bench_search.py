@@ -1,10 +1,10 @@
 """Exact search against brute force in float64 and against `faiss.IndexFlatIP`, in one run.
 
-The same queries and vectors on the same threads. Every rank must hold the passage that brute force
-in float64 puts there, equal scores by row; otherwise the run fails. faiss computes in float32 and
-may order near ties differently. It runs as it is installed, and once more with its matrix products
-switched on for small batches too, which its last versions no longer do by themselves: there
-`distance_compute_blas_threshold` is 20 again, as it was.
+The same queries and vectors on the same threads. Every rank must have the same passage as brute
+force in float64, with equal scores ordered by row; otherwise the run fails. faiss computes in
+float32 and may order near ties differently. It runs with default settings, and again with matrix
+products for small batches too, which recent versions no longer use: with
+`distance_compute_blas_threshold` at its former value of 20.
 
     python benchmarks/bench_search.py [--passages 100000 --queries 500 --hidden 128 --repeats 3
     --threads 1]
@@ -27,7 +27,7 @@ BLAS_FROM = 20
 
 
 def unit_vectors(count: int, hidden: int) -> np.ndarray:
-    """Random, of length 1."""
+    """Random unit vectors."""
     vectors = np.random.default_rng(0).standard_normal((count, hidden), dtype=np.float32)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
@@ -44,7 +44,7 @@ def brute_force(queries: np.ndarray, passages: np.ndarray, k: int) -> np.ndarray
 
 
 def ways_of(queries: np.ndarray, passages: np.ndarray, k: int) -> dict[str, Callable]:
-    """Ours and both of faiss; each gives scores and rows."""
+    """Ours and both variants of faiss; each returns scores and rows."""
     index, usual = faiss.IndexFlatIP(passages.shape[1]), faiss.cvar.distance_compute_blas_threshold
     index.add(passages)
 

@@ -1,10 +1,9 @@
-"""What a SimLM step costs: this project's against a plain one, in one run, and the share of each
-part.
+"""Cost of a SimLM step: this project's against a plain one, in one run, and the share of each part.
 
-The plain step makes vocabulary logits at every position (generator, encoder and decoder), draws
-with `torch.multinomial` and takes `F.cross_entropy`; masks, models, data and optimiser are the
-same. Steps alternate and medians are compared. One CPU thread is timed by the processor seconds it
-used, so that other programs count little.
+The plain step computes vocabulary logits at every position (generator, encoder and decoder), draws
+with `torch.multinomial` and uses `F.cross_entropy`; masks, models, data and optimiser are the same.
+Steps alternate and medians are compared. One CPU thread is timed in processor seconds, so that
+other programs matter little.
 
     python benchmarks/bench_simlm_step.py [--hidden 128 --layers 2 --vocab 8192 --batch 64 --length
     96 --device cpu]
@@ -43,7 +42,7 @@ PARTS = {
 
 
 class Stopwatch:
-    """Seconds spent in each named part, over all calls."""
+    """Seconds spent in each named part, summed over all calls."""
 
     def __init__(self, device: str):
         self.seconds: defaultdict[str, float] = defaultdict(float)
@@ -94,7 +93,7 @@ def bench_tokenizer(vocab: int) -> PreTrainedTokenizerFast:
 
 
 def plain_loss(objective: simlm.Simlm, batch: TokenBatch, generator: torch.Generator) -> Tensor:
-    """SimLM as one would first write it: all logits, library cross-entropy."""
+    """A straightforward SimLM: all logits, library cross-entropy."""
     model, chosen, batch = objective.model, objective.settings, objective.maskable(batch)
     first = masking.whole_word(batch, chosen.encoder_rate, generator)
     second = masking.superset(
@@ -174,8 +173,8 @@ def measure(options: argparse.Namespace, precision: str) -> None:
 
 
 def least_work(objective: simlm.Simlm, batch: TokenBatch) -> float:
-    """Multiply-adds of a step: what is trained three times, once forwards and twice backwards; the
-    generator's layers once.
+    """Multiply-adds of a step: trained layers count three times, once forward and twice backward;
+    the generator's once.
     """
     model = objective.model.config
     chosen = objective.settings

@@ -1,11 +1,11 @@
 """A contrastive training step against that of sentence-transformers' trainer, in one run.
 
-Same weights, same batches in the same order, same loss (`MultipleNegativesRankingLoss` is the block
-of queries and passages alone), AdamW, a clipped gradient and a linear rate on both sides; the
-losses of the first steps are checked to agree. Each side runs its whole training loop: ours lays
-batches out from the token store, theirs tokenises in its collator, as each does for its users.
-Theirs is run in float32 and under bf16 autocast, each with both kinds of attention; the quickest
-counts. A step is timed from the making of a batch to the making of the next.
+Same weights, same batches in the same order, same loss (`MultipleNegativesRankingLoss` is only the
+block of queries and passages), AdamW, gradient clipping and a linear learning rate on both sides;
+the losses of the first steps are checked to agree. Each side runs its whole training loop: ours
+builds batches from the token store, theirs tokenises in its collator, as in normal use. Theirs runs
+in float32 and under bf16 autocast, each with both kinds of attention; the fastest counts. A step is
+timed from one request for a batch to the next.
 
     python benchmarks/bench_step.py [--queries 16 --passages-per-query 4 --steps 6 --rounds 2
     --layers 4 --hidden 256]
@@ -37,7 +37,7 @@ Losses = list[float]
 
 
 class Marks:
-    """The moments at which a batch was asked for."""
+    """The times at which batches were requested."""
 
     def __init__(self, make: Callable):
         self.make, self.times, self.now = make, [], clock()
@@ -47,7 +47,7 @@ class Marks:
         return self.make(asked)
 
     def seconds(self) -> list[float]:
-        """Of each whole step, without the first ones."""
+        """Seconds of each complete step, without the first ones."""
         return np.diff(self.times)[WARM:].tolist()
 
 
@@ -75,7 +75,7 @@ def as_texts(found: Material, batches: RetrievalBatches, steps: int) -> datasets
 def ours(
     found: Material, batches: RetrievalBatches, steps: int, precision: str
 ) -> tuple[list[float], Losses]:
-    """Seconds of the steps and losses of one short training of this project's."""
+    """Seconds per step and losses of a short training by this project."""
     encoder = DenseEncoder.from_pretrained(found.model)
     settings = TrainSettings(
         steps=steps, learning_rate=RATE, precision=precision, log_every=1, checkpoint_every=10**6
@@ -96,7 +96,7 @@ def ours(
 def theirs(
     found: Material, texts: datasets.Dataset, queries: int, precision: str, attention: str
 ) -> tuple[list[float], Losses]:
-    """The same of their trainer."""
+    """The same for their trainer."""
     from sentence_transformers import (
         SentenceTransformerTrainer,
         SentenceTransformerTrainingArguments,
@@ -140,13 +140,13 @@ def theirs(
     trainer.data_collator = marks = Marks(trainer.data_collator)
     marks.valid_label_columns = marks.make.valid_label_columns
     trainer.train()
-    # it fixes one precision for the life of a process
+    # it fixes one precision for the lifetime of a process
     AcceleratorState._reset_state(reset_partial_state=True)
     return marks.seconds(), [row["loss"] for row in trainer.state.log_history if "loss" in row]
 
 
 def main() -> None:
-    """Run both loops in turn, print their steps and keep the comparison."""
+    """Run both loops in turn, print the times of their steps and keep the comparison."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -161,7 +161,7 @@ def main() -> None:
     for name, default in (sizes | {"hidden": 128}).items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument(
-        "--layers", type=int, help="a fresh BERT of so many layers, not the embedded base model"
+        "--layers", type=int, help="a fresh BERT with this many layers, not the embedded base model"
     )
     parser.add_argument("--collection", help="by default SQuAD or Primer")
     parser.add_argument("--save", type=Path)
@@ -185,7 +185,7 @@ def main() -> None:
         timings, losses = run(ways, chosen.rounds)
         for name, found_losses in losses.items():
             assert abs(found_losses[0] / losses["this project, fp32"][0] - 1) < 0.02, (
-                f"{name} begins with another loss"
+                f"{name} starts with another loss"
             )
         mine = quickest_of(timings, "this project")
         peer = quickest_of(timings, THEIRS) if len(ways) > 2 else mine
@@ -212,10 +212,10 @@ def main() -> None:
 
 
 def run(ways: dict[str, Callable], rounds: int) -> tuple[dict[str, Timing], dict[str, Losses]]:
-    """Seconds a step and losses of each way, over some rounds of a short training each.
+    """Seconds per step and losses of each variant, over several rounds of a short training each.
 
-    One more round comes first and does not count: a processor builds a kernel for each shape in
-    bf16, which is most of the time of a few steps and nothing in a training.
+    A warm-up round comes first: in bf16 a processor builds a kernel for each shape, which takes
+    most of the time of a few steps and is negligible in a training.
     """
     seconds, losses = {name: [] for name in ways}, {}
     for number, (name, way) in itertools.product(range(rounds + 1), ways.items()):

@@ -1,10 +1,9 @@
-"""What a batch of tokens costs: this project's store against Hugging Face's padding collator, on
-the same rows.
+"""Cost of a batch of tokens: this project's store against Hugging Face's padding collator.
 
-The collator gets rows that are tokenised and cut already (the usual `map` of a data set) and pads
-them; the third way also tokenises, as a data loader does that works from text. The three alternate
-in one run, medians are compared, and their ids are checked to be equal. This project's batch holds
-more: which positions are special, where words begin.
+Both build the same rows. The collator receives tokenised and truncated rows (the usual `map` of a
+data set) and pads them; the third variant also tokenises, as a data loader that works from text
+does. The three alternate in one run, medians are compared, and their ids are checked to be equal.
+This project's batch contains more: special positions, beginnings of words.
 
     python benchmarks/bench_tokens.py [--passages 4000 --batch 64 --length 144 --repeats 5]
 """
@@ -27,7 +26,7 @@ Assemble = Callable[[np.ndarray], torch.Tensor]
 
 
 def passages(count: int) -> datasets.Dataset:
-    """Passages of 10 to 150 made-up words, frequencies after Zipf."""
+    """Passages of 10 to 150 synthetic words, with Zipf frequencies."""
     random = np.random.default_rng(0)
     syllables = [first + second for first in "bdfgklmnprst" for second in "aeiou"]
     words = np.array(
@@ -75,7 +74,7 @@ def seconds_of(assemble: Assemble, plan: list[np.ndarray]) -> float:
 
 
 def main() -> None:
-    """Print milliseconds a batch and the ratios."""
+    """Print milliseconds per batch and the ratios."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

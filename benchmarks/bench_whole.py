@@ -1,13 +1,12 @@
-"""What a person waits for as a whole: importing the package, and building one notebook at smoke
-scale.
+"""Waiting times of users: importing the package, and building one notebook at smoke scale.
 
 Importing is compared with importing torch, datasets, and BERT with its tokenizer from transformers,
-without which nothing here can run; transformers imports what is named, and BERT takes half of it.
-The notebook has the share of one in the ten minutes that all notebooks together may
-take at smoke scale on two cores; it starts with the collection and an otherwise empty cache, kernel
-and figures included. Both run in processes of their own, whose processor seconds count. Where `make
-book` has built all notebooks, the seconds of that build are a row too. A row that misses what is
-wanted prints its profile, of the whole build the notebooks that take longest.
+without which nothing here can run; transformers imports only what is named, and BERT takes half of
+the time. The notebook's limit is its share of the ten minutes that all notebooks together may take
+at smoke scale on two cores, kernel and figures included; it starts with the collection and an
+otherwise empty cache. Both run in separate processes and are timed in processor seconds. If `make
+book` has built all notebooks, the seconds of that build are a row too. A row that misses its target
+prints its profile; for the whole build, the slowest notebooks.
 
     python benchmarks/bench_whole.py [--notebook notebooks/simlm/table08_replace_rates.ipynb
     --repeats 3]
@@ -37,7 +36,7 @@ IMPORTS = {
 
 
 def seconds_of(*arguments: str, **variables: str) -> float:
-    """Processor seconds of a Python process and of all that it starts and waits for."""
+    """Processor seconds of a Python process and of all processes that it starts and waits for."""
     before = sum(os.times()[2:4])
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **variables}
     done = subprocess.run(
@@ -56,8 +55,8 @@ def seconds_of(*arguments: str, **variables: str) -> float:
 
 
 def build(notebook: Path, cache: Path) -> float:
-    """Seconds of one notebook at smoke scale, with a copy of a cache that holds the collection
-    alone.
+    """Seconds of one notebook at smoke scale, with a copy of a cache that contains only the
+    collection.
     """
     with tempfile.TemporaryDirectory() as folder:
         own = shutil.copytree(cache, Path(folder) / "cache")
@@ -75,8 +74,8 @@ def build(notebook: Path, cache: Path) -> float:
 
 
 def built() -> dict[str, float]:
-    """Seconds of each notebook as the book was last built here at smoke scale, by what papermill
-    noted; empty without.
+    """Seconds of each notebook in the last build at smoke scale here, from papermill's metadata;
+    empty without a build.
     """
     executed, wanted = project_root() / "_build" / "executed", project_root() / "notebooks"
     places = [executed / path.relative_to(wanted) for path in wanted.rglob("*.ipynb")]
@@ -128,14 +127,14 @@ def print_hottest(notebook: Path, cache: Path) -> None:
 
 
 def main() -> None:
-    """Time both, print them and keep the comparisons."""
+    """Time both, print the times and keep the comparisons."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "--notebook",
         default="notebooks/simlm/table08_replace_rates.ipynb",
-        help="empty: imports alone",
+        help="empty: only the imports",
     )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--save", type=Path)

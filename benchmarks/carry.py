@@ -1,13 +1,13 @@
-"""What `make gpu` needs on a machine without network, in a folder that travels with the checkout.
+"""Everything that `make gpu` needs without a network, in a folder to copy with the checkout.
 
     python benchmarks/carry.py pack [--to .carry] [--python 3.12] [--mib 64] [--lacks NAME ...]
-    python3 benchmarks/carry.py run [options of gpu.py]        there, with the Python that it has
+    python3 benchmarks/carry.py run [options of gpu.py]        there, with that machine's Python
 
-`pack` writes the collections that the queue names, those first that its first rows need, as far as
-they fit; the packages that the machine lacks, as wheels of the locked versions; and what it wrote
-with its digests. Checkout and folder together keep to so many MiB. `run` checks them, unpacks them
-beside themselves and starts gpu.py. The base model `embedded` is part of the checkout; what is
-trained on another one trains that first.
+`pack` writes the collections of the queue, those needed by its first rows first, as far as they
+fit; the packages that the machine lacks, as wheels of the locked versions; and a list with digests.
+Checkout and folder together are limited to `--mib`. `run` checks the files, unpacks them in place
+and starts gpu.py. The base model `embedded` is part of the checkout; a run with another base model
+trains that first.
 """
 
 import argparse
@@ -24,12 +24,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# a machine made for training has torch, transformers, accelerate, pandas, scikit-learn and pytest
+# a training machine has torch, transformers, accelerate, pandas, scikit-learn and pytest
 LACKS = ["annotated-types", "bm25s", "datasets", "dill", "hypothesis", "ir-datasets", "ir-measures"]
 LACKS += ["lz4", "multiprocess", "pydantic", "pydantic-core", "pystemmer", "pytrec-eval-terrier"]
 LACKS += ["sortedcontainers", "typing-inspection", "xxhash"]
 LIST = "carried.json"
-# what packing leaves of a file at best: a collection too large even so is not tried
+# best compression ratio: a collection that would be too large even so is skipped
 LEAST = {".gz": 0.4}
 LEAST_OF_TEXT = 0.15
 
@@ -48,7 +48,7 @@ def size(folder: Path) -> int:
 
 
 def wheels(to: Path, names: Sequence[str], python: str) -> None:
-    """Fetch wheels of the locked versions for Linux on x86-64."""
+    """Download wheels of the locked versions for Linux on x86-64."""
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     pins = dict(re.findall(r"^([\w.-]+)==([^\s;]+)", lock, flags=re.MULTILINE))
     wanted = [f"{name}=={pins[name]}" if name in pins else name for name in names]
@@ -61,11 +61,11 @@ def wheels(to: Path, names: Sequence[str], python: str) -> None:
 
 
 def collections() -> list[Path]:
-    """Folders of the collections that the trainings of the queue read, in the order of its rows;
-    then those that are searched without training, the smallest first.
+    """Folders of the collections that the queue's trainings read, in the order of its rows; then
+    those that are searched zero-shot, the smallest first.
     """
     sys.path.insert(0, str(ROOT))
-    from plan_queue import searched, tasks  # here alone: it imports torch
+    from plan_queue import searched, tasks  # imports torch, so only here
 
     from dr_lib.places import find_data
 
@@ -82,8 +82,8 @@ def collections() -> list[Path]:
 
 
 def packed(folder: Path, to: Path) -> Path:
-    """A collection as one file; plain text inside, which packs far better than files that are
-    packed already.
+    """A collection as one file, with plain text inside, which compresses far better than files that
+    are already compressed.
     """
     target = to / f"{folder.name}.tar.xz"
     with tarfile.open(target, "w:xz", preset=9) as tar:
@@ -100,19 +100,19 @@ def packed(folder: Path, to: Path) -> Path:
 
 
 def least(folder: Path) -> float:
-    """Bytes below which no packing brings a collection."""
+    """A lower bound for the compressed bytes of a collection."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return sum(path.stat().st_size * LEAST.get(path.suffix, LEAST_OF_TEXT) for path in files)
 
 
 def checkout_size() -> int:
-    """Bytes of the files that git knows."""
+    """Bytes of the files tracked by git."""
     listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT).decode().split("\0")
     return sum((ROOT / name).stat().st_size for name in listed if (ROOT / name).is_file())
 
 
 def pack(to: Path, names: Sequence[str], python: str, mib: float) -> list[str]:
-    """Fill the folder; the names of the collections that did not fit."""
+    """Fill the folder; return the names of the collections that did not fit."""
     to.mkdir(parents=True, exist_ok=True)
     for kind in ("*.whl", "*.tar.xz"):
         for earlier in to.glob(kind):
@@ -146,11 +146,11 @@ def pack(to: Path, names: Sequence[str], python: str, mib: float) -> list[str]:
 
 
 def unpack(to: Path) -> dict[str, str]:
-    """Check and unpack the folder; the variables by which its parts are found."""
+    """Check and unpack the folder; return the environment variables that point to its parts."""
     known = json.loads((to / LIST).read_text(encoding="utf-8"))
     for name, expected in known.items():
         if not (to / name).is_file() or digest(to / name) != expected:
-            raise SystemExit(f"{to / name} is not as it was packed: copy the folder once more")
+            raise SystemExit(f"{to / name} differs from what was packed: copy the folder again")
     site, data = to / "site", to / "data"
     if not (to / "unpacked").is_file():
         carried = [str(to / name) for name in known if name.endswith(".whl")]
@@ -169,7 +169,7 @@ def unpack(to: Path) -> dict[str, str]:
 
 
 def run(to: Path, options: Sequence[str]) -> int:
-    """Unpack, look whether anything is missing, and start gpu.py."""
+    """Unpack, check whether anything is missing, and start gpu.py."""
     env = os.environ | unpack(to)
     path = os.pathsep.join([str(ROOT), env["PYTHONPATH"]])
     look = [sys.executable, "-c", "import dr_lib.lab"]

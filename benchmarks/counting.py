@@ -1,8 +1,9 @@
-"""What a training step asks of a GPU, counted without one: kernels, products, bytes moved, memory.
+"""The work of a training step for a GPU, counted without one: kernels, products, bytes moved,
+memory.
 
-The real modules run on torch's `meta` device, where tensors have shapes and no values, with the
-number types that CUDA's autocast would give them. Every operation that reaches the device counts
-as one kernel that reads its inputs and writes its results once.
+The real modules run on torch's `meta` device, where tensors have shapes but no values, with the
+number types of CUDA's autocast. Every operation that reaches the device counts as one kernel that
+reads its inputs and writes its results once.
 """
 
 import weakref
@@ -53,14 +54,14 @@ FREE = {
     *("alias", "split", "split_with_sizes", "unbind", "as_strided", "diagonal"),
     *("lift_fresh", "empty", "empty_like", "empty_strided", "new_empty"),
 }
-"""Operations that only look at their input in another way."""
+"""Operations that only return a view of their input."""
 GATHERING = {"gather", "embedding", "index", "index_select"}
-"""Operations that read as much as they write, however large the table."""
+"""Operations that read only as much as they write, whatever the size of the table."""
 
 
 class Autocast(TorchFunctionMode):
-    """What autocast does on CUDA: products in bfloat16, norms in float32, each weight cast once,
-    attention as one kernel.
+    """The effect of autocast on CUDA: products in bfloat16, norms in float32, each weight cast
+    once, attention as one kernel.
     """
 
     def __init__(self) -> None:
@@ -107,13 +108,13 @@ class Autocast(TorchFunctionMode):
 
 @dataclass
 class Count:
-    """What a step asked for.
+    """The counts of a step.
 
     Attributes:
         kernels: operations on the device.
         products, attention: floating-point operations of matrix products and of attention.
         moved, moved_by_products: bytes read and written.
-        memory: most bytes that were alive.
+        memory: peak of live bytes.
     """
 
     kernels: int = 0
@@ -124,19 +125,19 @@ class Count:
     memory: int = 0
 
     def seconds(self) -> float:
-        """Of an H100, estimated: products at three quarters of its peak, all else at the speed of
+        """Estimate for an H100: products at three quarters of its peak, all else at the speed of
         its memory.
         """
         others = (self.moved - self.moved_by_products) / BANDWIDTH
         return self.products / PRODUCTS + self.attention / ATTENTION + others
 
     def share_of_peak(self) -> float:
-        """Operations of products and attention a second, as a share of what an H100 reached."""
+        """Rate of operations of products and attention, as a share of an H100's measured peak."""
         return (self.products + self.attention) / self.seconds() / PEAK
 
 
 class Counter(TorchDispatchMode):
-    """Adds up what reaches the device."""
+    """Counts the operations that reach the device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -144,7 +145,7 @@ class Counter(TorchDispatchMode):
         self.known: dict[int, int] = {}
 
     def track(self, tensor: Tensor) -> Tensor:
-        """Note a result until its storage is freed."""
+        """Count a result as live until its storage is freed."""
         storage = tensor.untyped_storage()
         place, size = storage._cdata, storage.nbytes()
         if place not in self.known:
@@ -188,7 +189,7 @@ class Counter(TorchDispatchMode):
 
 
 def size_of(part: Any) -> int:
-    """Bytes of a tensor; one that is expanded is read once."""
+    """Bytes of a tensor; an expanded tensor is read once."""
     if not isinstance(part, Tensor):
         return 0
     sizes = [size for size, stride in zip(part.shape, part.stride(), strict=True) if stride]
@@ -199,7 +200,7 @@ def size_of(part: Any) -> int:
 def as_on_cuda(
     counter: Counter | None, autocast: bool = True, where: str = "meta"
 ) -> Iterator[None]:
-    """Inside, modules on a device do what they would do on CUDA under bfloat16 autocast."""
+    """Inside, modules on `meta` behave as on CUDA under bfloat16 autocast."""
     on = [autocast]
 
     @contextmanager
@@ -211,7 +212,7 @@ def as_on_cuda(
             on.pop()
 
     def compiled(function: Callable, passes: int) -> Callable:
-        """One that is compiled and goes over its first argument so often, writing included."""
+        """A compiled function that passes over its first argument this often, writing included."""
 
         def call(*given: Tensor) -> Any:
             if counter is None:
@@ -244,7 +245,7 @@ def as_on_cuda(
 
 
 def count_step(step: Callable[[], Tensor], autocast: bool = True) -> Count:
-    """What a function on `meta` and, if its result has one, its gradient ask for."""
+    """The counts of a function on `meta` and, if its result has one, of its gradient."""
     counter = Counter()
     with as_on_cuda(counter, autocast):
         result = step()
@@ -254,9 +255,9 @@ def count_step(step: Callable[[], Tensor], autocast: bool = True) -> Count:
 
 
 # Compiled -----------------------------------------------------------------------------------------
-# Inductor says of every kernel that it plans what that reads and writes. Here it plans for an H100:
-# operations are traced on a processor and moved to a GPU that is only described. No code is made
-# and nothing is run.
+# Inductor reports what each planned kernel reads and writes. Here it plans for an H100: operations
+# are traced on a processor and moved to a GPU that is only described. No code is generated and
+# nothing is run.
 
 H100 = SimpleNamespace(
     name="H100",
@@ -278,12 +279,12 @@ GPU = torch.device("cuda", 0)
 
 
 def compiled_step(step: Callable[[], Tensor], simlm: Simlm, rows: int, length: int) -> Count:
-    """A step of SimLM whose layers are compiled: each is taken out of the count as it is, and comes
-    back as what inductor makes of it.
+    """The counts of a SimLM step with compiled layers: the count of each uncompiled layer is
+    replaced by that of inductor's plan.
 
     Args:
         step: on `meta`.
-        simlm: the module; encoder and decoder learn, the generator has weights in bfloat16.
+        simlm: the module; encoder and decoder are trained, the generator has bfloat16 weights.
         rows, length: of the batch.
     """
     count, helper = count_step(step), simlm.generator.rounded
@@ -309,12 +310,12 @@ def compiled_step(step: Callable[[], Tensor], simlm: Simlm, rows: int, length: i
 
 
 def planned(function: Callable[..., Any], *given: Any, gradient: bool = False) -> Count:
-    """Kernels and bytes of the plan that inductor has for a pure function on an H100.
+    """Kernels and bytes of inductor's plan for a pure function on an H100.
 
     Args:
         function: of tensors, or dictionaries of tensors.
-        given: its arguments, of which only shapes and types are read.
-        gradient: plan the gradient to all floating-point arguments, too, under bfloat16 autocast.
+        given: its arguments, of which only shapes and types are used.
+        gradient: also plan the gradient of all floating-point arguments, under bfloat16 autocast.
     """
     count, fake = Count(), FakeTensorMode()
 
@@ -366,7 +367,7 @@ def planned(function: Callable[..., Any], *given: Any, gradient: bool = False) -
 
 
 def add_kernel(count: Count, kernel: BaseSchedulerNode) -> None:
-    """Add what inductor says of a kernel."""
+    """Add inductor's report on a kernel."""
     moved = kernel.get_read_write_buffers_sizes()
     if moved:
         count.kernels += 1
@@ -377,7 +378,7 @@ def add_kernel(count: Count, kernel: BaseSchedulerNode) -> None:
 
 @contextmanager
 def described_gpu() -> Iterator[None]:
-    """Inside, whoever asks for the GPU is told of an H100."""
+    """Inside, queries about the GPU return an H100."""
     of_cuda = {
         "get_device_properties": lambda *_: H100,
         "get_device_capability": lambda *_: (H100.major, H100.minor),

@@ -1,18 +1,18 @@
-"""What a GPU does with this project, in one call of at most nine minutes: `make gpu`.
+"""This project on a GPU, in one call of at most nine minutes: `make gpu`.
 
     python benchmarks/gpu.py [--minutes 9] [--only queue] [--to _build/gpu] [--smoke]
 
-The parts, in order: facts and two ceilings of the device; one training alone, eager, compiled and
-by CUDA graphs; the tests that need a GPU; the speed of steps (bench_device.py); encoding and search
-beside other libraries; then runs of the plan that are not there yet, several beside each other
-(plan_queue.py).
-Half of the time is the queue's, as a run is worth something only when it ends; what the parts do
-not get into their half is left for the next call. Meanwhile one core of many builds what the first
-runs share and no GPU makes (tokens, BM25's rankings). Each part has its seconds, and its file is
-written when it ends, so that a call that is cut off has left what was done. The next call leaves
-out the parts that are there and goes on with the queue.
-`--smoke` tries all of it at the smallest size, on a processor too, with one thread: where others
-work, threads that wait for each other take minutes. Page: practice/gpu.
+The parts, in order: facts and two ceilings of the device; a training that has it alone, eager,
+compiled and with CUDA graphs; the tests that need a GPU; the speed of steps (bench_device.py);
+encoding and search compared with other libraries; then missing runs of the plan, several in
+parallel (plan_queue.py).
+Half of the time is reserved for the queue, as only a finished run is worth something; parts that do
+not fit into the other half are left for the next call. If there are many cores, one of them
+meanwhile builds shared inputs of the first runs that need no GPU (tokens, BM25's rankings). Each
+part has a time limit, and its file is written when it ends, so that an interrupted call keeps its
+results. The next call skips finished parts and continues with the queue.
+`--smoke` tries all of it at the smallest size, also on a processor, with one thread: on a busy
+machine, threads that wait for each other take minutes. Page: practice/gpu.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 HERE = ROOT / "benchmarks"
-FILES = (  # what a call leaves, in the order in which it is written
+FILES = (  # the files of a call, in the order of writing
     "facts.json",
     "parts.json",
     "training.json",
@@ -43,12 +43,12 @@ FILES = (  # what a call leaves, in the order in which it is written
     "summary.md",
 )
 TAIL = 3000  # characters of a part's output that are kept
-MOST_WORKERS, GIB_EACH = 17, 4  # beside each other on one GPU; memory that each may need
-FEW = 4  # cores, of which none is taken from what is measured
-LAST = 12  # seconds at the end for stopping workers and writing what there is
-QUEUE_SHARE = 0.5  # of a call's time, at least
+MOST_WORKERS, GIB_EACH = 17, 4  # in parallel on one GPU; memory that each may need
+FEW = 4  # with up to this many cores, none is taken away from the measured parts
+LAST = 12  # seconds at the end for stopping workers and writing results
+QUEUE_SHARE = 0.5  # the queue's least share of a call's time
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "DR_THREADS": "1"}
-IN_PART = 75  # exit status of a part that did what its time allowed (EX_TEMPFAIL of sysexits.h)
+IN_PART = 75  # exit status of a part that ran out of time (EX_TEMPFAIL of sysexits.h)
 
 
 class Part(NamedTuple):
@@ -56,9 +56,9 @@ class Part(NamedTuple):
 
     Attributes:
         name: as in the summary.
-        seconds: that its commands have in all.
-        least: with fewer seconds it is left for the next call.
-        commands: run in order; in an option, SECONDS stands for the seconds that the part has.
+        seconds: time limit of its commands together.
+        least: with fewer seconds left, it is postponed to the next call.
+        commands: run in order; SECONDS in an option stands for the seconds that the part has.
     """
 
     name: str
@@ -68,12 +68,12 @@ class Part(NamedTuple):
 
 
 def script(name: str, *options: Any) -> list[str]:
-    """The command of a script of this folder."""
+    """The command that runs a script in this folder."""
     return [sys.executable, str(HERE / f"{name}.py"), *map(str, options)]
 
 
 def parts(to: Path, smoke: bool, cuda: bool) -> list[Part]:
-    """All but the queue."""
+    """All parts but the queue."""
     small = ["--smoke"] if smoke else []
     device = ["--device", "cuda"] if cuda else []
     model = ["--passages", 4000, "--repeats", 2, "--layers", 6, "--hidden", 384]
@@ -97,7 +97,7 @@ def parts(to: Path, smoke: bool, cuda: bool) -> list[Part]:
 
 
 def cuda_tests(smoke: bool) -> list[str]:
-    """The tests that are marked for a GPU, beside each other where xdist is installed."""
+    """The tests marked for a GPU, in parallel if xdist is installed."""
     files = [
         str(path)
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
@@ -105,7 +105,7 @@ def cuda_tests(smoke: bool) -> list[str]:
     ]
     beside = importlib.util.find_spec("xdist") and not smoke
     workers = ["-n", str(min(8, cores()))] if beside else []
-    # of what fails, one line with place and message
+    # one line per failure, with place and message
     shown = ["--tb=line", "--show-capture=no", "--disable-warnings"]
     options = ["-q", "-m", "cuda", "-p", "no:cacheprovider", *shown, *workers]
     return [sys.executable, "-m", "pytest", *options, *files]
@@ -118,7 +118,7 @@ def cores() -> int:
 
 
 def environment() -> dict[str, str]:
-    """That of this process, from which this checkout is imported first."""
+    """This process's environment, with this checkout first on the import path."""
     path = [str(ROOT), str(ROOT / "book"), os.environ.get("PYTHONPATH", "")]
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
@@ -128,7 +128,7 @@ def environment() -> dict[str, str]:
 
 
 def run(part: Part, seconds: float) -> dict[str, Any]:
-    """Run the commands of a part; what takes longer than it may is stopped with all it started."""
+    """Run the commands of a part; one that exceeds its time is stopped with its child processes."""
     began, told, code = time.monotonic(), "", 0
     for command in part.commands:
         left = began + seconds - time.monotonic()
@@ -157,7 +157,7 @@ def run(part: Part, seconds: float) -> dict[str, Any]:
 
 
 def stop(processes: Sequence[subprocess.Popen], patience: float = 0) -> None:
-    """End processes with all that they started."""
+    """End processes together with their children."""
     for sent in (signal.SIGTERM, signal.SIGKILL) if patience else (signal.SIGKILL,):
         for process in processes:
             if process.poll() is None:
@@ -169,8 +169,8 @@ def stop(processes: Sequence[subprocess.Popen], patience: float = 0) -> None:
 
 @contextmanager
 def shared_device(folder: Path) -> Iterator[dict[str, str]]:
-    """Nvidia's MPS for a block, where it can be started: kernels of several processes then run at
-    the same time, without it they take turns. Gives the variables by which processes find it.
+    """Nvidia's MPS inside a block, if it can be started: it lets kernels of several processes run
+    at the same time instead of in turn. Yields the environment variables that point to it.
     """
     control = shutil.which("nvidia-cuda-mps-control")
     places = {"CUDA_MPS_PIPE_DIRECTORY": "pipe", "CUDA_MPS_LOG_DIRECTORY": "log"}
@@ -191,8 +191,8 @@ def shared_device(folder: Path) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def preparing(claims: Path, seconds: float) -> Iterator[None]:
-    """Beside a block one process builds what the queue needs no GPU for: tokens, BM25's rankings,
-    negatives.
+    """While a block runs, one process builds the queue's inputs that need no GPU: tokens, BM25's
+    rankings, negatives.
     """
     claims.mkdir(parents=True, exist_ok=True)
     command = script("plan_queue", "--prepare", "--seconds", int(seconds))
@@ -206,17 +206,17 @@ def preparing(claims: Path, seconds: float) -> Iterator[None]:
 
 
 def claims_of(to: Path) -> Path:
-    """Where workers say what they have taken, and how it ended."""
+    """The folder where workers note which tasks they have taken, and how these ended."""
     return to.parent / f"{to.name}-queue"
 
 
 def work(to: Path, seconds: float, smoke: bool, count: int) -> dict[str, Any]:
-    """Work on the queue with several processes, and keep the records that come."""
+    """Work on the queue with several processes, and keep the new records."""
     claims = claims_of(to)
     claims.mkdir(parents=True, exist_ok=True)
     for place in claims.glob("*.end"):
         if not place.read_text(encoding="utf-8").startswith("done"):
-            place.unlink()  # what failed is tried again
+            place.unlink()  # failed tasks are tried again
     began = time.monotonic()
     options = ["--work", claims, "--seconds", int(seconds - LAST), "--keep", to / FILES[-2]]
     command = script("plan_queue", *options, *(["--smoke"] if smoke else []))
@@ -253,19 +253,19 @@ def work(to: Path, seconds: float, smoke: bool, count: int) -> dict[str, Any]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A JSON file; empty where there is none yet."""
+    """The content of a JSON file; empty if there is none yet."""
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def write(path: Path, text: str) -> None:
-    """A file in one step, so that a call that is cut off leaves the earlier one."""
+    """Write a file atomically, so that an interrupted call leaves the earlier one."""
     draft = path.with_name(f".{path.name}.draft")
     draft.write_text(text, encoding="utf-8")
     draft.replace(path)
 
 
 def summary(to: Path) -> str:
-    """All that is known so far, as a page of Markdown."""
+    """All results so far, as a page of Markdown."""
     facts, done = read(to / "facts.json"), read(to / "parts.json").get("parts", {})
     lines = [f"# {facts.get('device', 'A device')}, {facts.get('date', 'not finished')}", ""]
     if read(to / "parts.json").get("smoke"):
@@ -322,7 +322,7 @@ def summary(to: Path) -> str:
 
 
 def begin(to: Path, smoke: bool) -> dict[str, Any]:
-    """What an earlier call at this commit and size has done; files of another one are removed."""
+    """The results of an earlier call at this commit and size; those of another one are removed."""
     head = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout.strip()
@@ -336,7 +336,7 @@ def begin(to: Path, smoke: bool) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run the parts that are not done, then the queue; print the summary."""
+    """Run the unfinished parts, then the queue; print the summary."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -392,7 +392,7 @@ def main() -> int:
 
 
 def workers(facts: dict[str, Any], smoke: bool) -> int:
-    """How many share the device: one a core, as far as its memory goes."""
+    """Number of workers that share the device: one per core, as far as its memory allows."""
     memory = re.match(r"\d+", facts.get("card", {}).get("memory.total", ""))
     room = int(memory[0]) // 1024 // GIB_EACH if memory else MOST_WORKERS
     return min(2 if smoke else MOST_WORKERS, cores(), max(1, room))

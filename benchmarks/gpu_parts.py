@@ -1,13 +1,13 @@
-"""Two parts of `make gpu`: what the device is and can do, and one training that has it to itself.
+"""Two parts of `make gpu`: facts and ceilings of the device, and a training that has it alone.
 
     python benchmarks/gpu_parts.py facts --to FOLDER
     python benchmarks/gpu_parts.py training --to FOLDER [--smoke]
 
 `facts` writes facts.json: card, driver, memory, versions, and two ceilings. `training` pre-trains
-by SimLM at 6 layers of 384 from fresh weights, eager, compiled and by CUDA graphs, and writes
-training.json (tokens a second, milliseconds of a step, memory) and profile.txt (the twenty
-operators that take most of a step, in a short training of its own: a profile slows the steps beside
-it).
+by SimLM with 6 layers of 384 from fresh weights, eager, compiled and with CUDA graphs, and writes
+training.json (tokens per second, milliseconds per step, memory) and profile.txt (the twenty most
+expensive operators of a step, from a separate short training, since profiling slows down other
+steps).
 """
 
 import argparse
@@ -34,7 +34,7 @@ SMI = ("name", "memory.total", "driver_version", "power.limit", "clocks.max.sm")
 
 
 def seconds_of(way: Any, device: torch.device, repeats: int = 5) -> float:
-    """Median seconds of a call after two that do not count."""
+    """Median seconds of a call, after two warm-up calls."""
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     spent = []
     for _ in range(repeats + 2):
@@ -47,8 +47,8 @@ def seconds_of(way: Any, device: torch.device, repeats: int = 5) -> float:
 
 
 def ceilings(device: torch.device) -> dict[str, float]:
-    """Operations a second of a large bfloat16 product of random matrices (constant ones need less
-    power, and run faster), and bytes a second that a copy reads and writes.
+    """Operations per second of a large bfloat16 product of random matrices (constant ones need less
+    power, and run faster), and bytes per second read and written by a copy.
     """
     size, numbers = (8192, 2**30) if device.type == "cuda" else (1024, 2**25)
     left, right = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
@@ -86,19 +86,19 @@ def facts(folder: Path) -> None:
 
 
 WAYS = {"eager": False, "compiled": True, "graphs": "graphs"}
-"""Ways to train, and what a recipe's `compile` is for each."""
+"""Way to train -> value of `compile` in a recipe."""
 
 PROFILED = 5
-"""The step that is profiled, of a training that ends with the next."""
+"""The profiled step, the last but one of its training."""
 
 
 def alone(recipe: lab.Recipe, way: str, folder: Path) -> dict[str, Any]:
-    """Speed and memory of one pre-training, by its own log: the rate is that of the second half,
-    when kernels are built.
+    """Speed and memory of one pre-training, from its log: the rate is that of the second half, when
+    kernels are built.
     """
     cache = Cache(folder / "stages", announce=lambda line: None)
     stage = lab.pipeline(recipe.with_(pretraining__compile=WAYS[way])).pretrained
-    for given in stage.inputs:  # tokens are no part of a training
+    for given in stage.inputs:  # tokens are not part of a training
         cache.get(given)
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
@@ -121,7 +121,7 @@ def alone(recipe: lab.Recipe, way: str, folder: Path) -> dict[str, Any]:
 
 
 def training(folder: Path, smoke: bool, ways: Sequence[str]) -> None:
-    """Write training.json and profile.txt; ways that an earlier call has timed are left out."""
+    """Write training.json and profile.txt; ways already timed by an earlier call are skipped."""
     layers, hidden, scale = (2, 32, "smoke") if smoke else (6, 384, "gpu")
     steps = 8 if smoke else 60
     path, profile = folder / "training.json", folder / "profile.txt"
@@ -148,7 +148,7 @@ def training(folder: Path, smoke: bool, ways: Sequence[str]) -> None:
 
 
 def profiled_step(recipe: lab.Recipe, folder: Path) -> str:
-    """What the profiler says of the last but one step of a training of a few."""
+    """The profile of the last but one step of a short training."""
     os.environ["DR_PROFILE"] = f"{PROFILED}:{PROFILED + 1}"
     alone(recipe.with_(pretraining__steps=PROFILED + 1), "eager", folder)
     os.environ.pop("DR_PROFILE")
@@ -157,7 +157,7 @@ def profiled_step(recipe: lab.Recipe, folder: Path) -> str:
 
 
 def main() -> None:
-    """Run the part that is named."""
+    """Run the named part."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

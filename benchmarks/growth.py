@@ -1,15 +1,13 @@
-"""What each step costs as a collection grows, for the page "From twenty thousand to a billion
-passages".
+"""Cost of each step as a collection grows, for practice/from-thousands-to-a-billion.
 
-First every step on real passages, at half of them and at all: seconds, bytes on disk, both for a
+First every step on real passages, with half of them and with all: seconds, bytes on disk, both per
 million passages, and whether twice the passages cost twice the time. Then approximate search on
-made-up vectors: recall and speed of faiss' IVF-PQ and HNSW against exact search, at growing sizes,
-until the next one would not fit into `--seconds`.
+synthetic vectors: recall and speed of faiss' IVF-PQ and HNSW against exact search, at growing
+sizes, until the next one would not fit into `--seconds`.
 
-Seconds are those of the processor on one thread, so that other programs count little (caches and
-clock they still share). The vectors are drawn around centres that are drawn around others, with
-fewer directions that matter than numbers, as a trained encoder's are: vectors without any such
-order would be harder for every index, and say little.
+Seconds are processor time on one thread, so that other programs matter little (they still share
+caches and clock). The vectors have two levels of clusters and a low effective dimension, as a
+trained encoder's have: unstructured vectors would be harder for every index, and unrepresentative.
 
     python benchmarks/growth.py [--collection squad --passages 20000 --seconds 120 --save
     growth.json]
@@ -40,17 +38,17 @@ from dr_lib.materials import count_ngrams
 from dr_lib.training import machine
 
 TOP, QUERIES, AGAIN = 10, 200, 100
-"""Passages wanted, queries, and candidates that are ranked again behind IVF-PQ."""
-WARM = 200  # passages of a first round that does not count: libraries load, kernels are built
+"""Passages wanted, queries, and candidates that are re-ranked after IVF-PQ."""
+WARM = 200  # passages of a warm-up round: libraries load, kernels are built
 CENTRES, INNER, OUTER = 4096, 24, 0.35
-"""Centres of the made-up vectors, directions that matter, and the spread around a centre."""
+"""Centres of the synthetic vectors, effective dimension, and the spread around a centre."""
 LINKS, PART_BYTES, POINTS = 16, 4, 64
-"""HNSW's links of a vector; IVF-PQ keeps a byte for so many numbers, and learns from so many
-vectors a centre.
+"""HNSW's links per vector; how many numbers IVF-PQ encodes in a byte, and its training vectors per
+centre.
 """
 BLAS_FROM = 20
-"""Queries from which faiss multiplies matrices, as it did before; its last versions hardly ever do,
-and are slower.
+"""Number of queries from which faiss uses matrix products, as it did before; recent versions hardly
+ever do, and are slower.
 """
 WANTED = 0.95
 """Recall at which indexes are compared."""
@@ -58,7 +56,7 @@ MILLION = 1e6
 
 
 def spent(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds of the processor that some work takes, and what it gives."""
+    """Processor seconds of some work, and its result."""
     start = time.process_time()
     found = work()
     return time.process_time() - start, found
@@ -70,8 +68,8 @@ def spent(work: Callable[[], Any]) -> tuple[float, Any]:
 def steps(
     texts: datasets.Dataset, queries: list[str], folder: Path
 ) -> Iterator[tuple[str, float, int]]:
-    """Name, seconds and bytes of every step on some passages; of a search: for 1,000 queries, and
-    no bytes.
+    """Name, seconds and bytes of every step on some passages; a search has 1,000 queries and no
+    bytes.
     """
     encoder = models.DenseEncoder.from_pretrained("embedded", title="none")
     words, layout = encoder.tokenizer, encoder.settings.passages
@@ -97,7 +95,7 @@ def steps(
 
 
 def measure_steps(texts: datasets.Dataset, queries: list[str]) -> dict[str, dict[str, float]]:
-    """Each step at half of the passages and at all."""
+    """Each step with half of the passages and with all."""
     found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as name:
         list(steps(texts.select(range(min(WARM, len(texts)))), queries, Path(name)))
@@ -118,11 +116,11 @@ def measure_steps(texts: datasets.Dataset, queries: list[str]) -> dict[str, dict
     return found
 
 
-# Approximate search on made-up vectors ------------------------------------------------------------
+# Approximate search on synthetic vectors ----------------------------------------------------------
 
 
 def made_up(count: int, hidden: int, seed: int) -> np.ndarray:
-    """Unit vectors `[count, hidden]` float32; queries and passages of one size come from the same
+    """Unit vectors `[count, hidden]` float32; queries and passages of the same size have the same
     centres.
     """
     shared, own = np.random.default_rng(0), np.random.default_rng([1, seed])
@@ -140,10 +138,10 @@ def made_up(count: int, hidden: int, seed: int) -> np.ndarray:
 
 
 def ivf_pq(vectors: np.ndarray) -> tuple[faiss.Index, list[int]]:
-    """Lists of vectors near one centre, each vector in `hidden / PART_BYTES` bytes; how many lists
-    are looked at.
+    """An index with lists of vectors near a centre, each vector in `hidden / PART_BYTES` bytes; and
+    the numbers of lists to search.
 
-    np: without the order of codes for Hamming distances, which nobody reads here and whose training
+    np: without ordering the codes for Hamming distances, which are unused here and whose training
     takes half a minute.
     """
     count, hidden = vectors.shape
@@ -161,7 +159,7 @@ def ivf_pq(vectors: np.ndarray) -> tuple[faiss.Index, list[int]]:
 
 
 def hnsw(vectors: np.ndarray) -> tuple[faiss.Index, list[int]]:
-    """A graph whose edges lead to ever nearer vectors; how many candidates are kept on the way."""
+    """A graph whose edges lead to ever nearer vectors; and the numbers of candidates to keep."""
     index = faiss.IndexHNSWFlat(vectors.shape[1], LINKS, faiss.METRIC_INNER_PRODUCT)
     index.hnsw.efConstruction = 100
     index.add(vectors)
@@ -174,8 +172,8 @@ INDEXES = {"IVF-PQ": (ivf_pq, "nprobe"), "HNSW": (hnsw, "efSearch")}
 def measure_index(
     name: str, vectors: np.ndarray, queries: np.ndarray, exact: np.ndarray
 ) -> dict[str, Any]:
-    """Build an index and search it at growing effort; what IVF-PQ proposes is ranked by exact
-    scores, as users do.
+    """Build an index and search it with growing effort; IVF-PQ's candidates are re-ranked by exact
+    scores, as in practice.
     """
     make, effort = INDEXES[name]
     seconds, (index, levels) = spent(lambda: make(vectors))
@@ -212,8 +210,7 @@ def measure_index(
         if enough
         else max(tried, key=lambda one: one["recall"])
     )
-    # Those who rank anew read the vectors themselves too, from disk if need be: they are not
-    # counted here.
+    # Re-ranking also reads the vectors themselves, perhaps from disk: they are not counted here.
     return {
         "build seconds": seconds,
         "bytes a vector": size / len(vectors),
@@ -223,10 +220,10 @@ def measure_index(
 
 
 def measure_search(sizes: list[int], hidden: int, budget: float) -> list[dict[str, Any]]:
-    """Exact and approximate search at growing sizes, as far as the budget goes."""
+    """Exact and approximate search at growing sizes, as far as the budget allows."""
     found, used, last = [], 0.0, 0.0
     for before, size in itertools.pairwise([0, *sizes]):
-        # indexes take a little more than in proportion
+        # the cost of indexes grows slightly faster than their size
         if before and used + last * 1.3 * size / before > budget:
             print(f"{size:,} vectors would not fit into {budget:.0f} s", flush=True)
             break
@@ -253,11 +250,10 @@ def measure_search(sizes: list[int], hidden: int, budget: float) -> list[dict[st
 
 
 def limits(search: list[dict[str, Any]], memory: float, patience: float) -> dict[str, Any]:
-    """How many vectors each choice is good for, by arithmetic from the largest size that was
-    measured.
+    """How many vectors each method is suited for, extrapolated from the largest measured size.
 
     Args:
-        search: what was measured.
+        search: the measurements.
         memory: bytes.
         patience: milliseconds for a query on one thread.
     """

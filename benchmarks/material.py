@@ -1,9 +1,9 @@
-"""What the comparisons with other libraries work on: real passages and questions, one model, both
+"""Material of the comparisons with other libraries: real passages and questions, and a model, both
 on disk.
 
-Passages and questions are those of SQuAD where it is at hand, else those of Primer over and over,
-so lengths are mixed as text mixes them. The model is the embedded base model (2 layers of 128), or
-a fresh BERT of another size with the same tokenizer.
+Passages and questions are SQuAD's if available, else Primer's repeated, so the lengths are those of
+real text. The model is the embedded base model (2 layers of 128), or a fresh BERT of another size
+with the same tokenizer.
 """
 
 import os
@@ -29,10 +29,10 @@ class Material(NamedTuple):
         queries, passages: texts.
         positives: `[queries]` a passage that answers each query.
         query_store, passage_store: their tokens.
-        model: folder of the encoder, as `models.DenseEncoder.save` writes it; sentence-transformers
+        model: folder of the encoder, written by `models.DenseEncoder.save`; sentence-transformers
             reads it too.
         hidden: size of its vectors.
-        folder: for whatever else is written; gone afterwards.
+        folder: for other temporary files; deleted afterwards.
     """
 
     queries: list[str]
@@ -46,12 +46,12 @@ class Material(NamedTuple):
 
 
 def default_collection() -> str:
-    """SQuAD where it is at hand, else the built-in collection."""
+    """SQuAD if available, else the built-in collection."""
     return "squad" if places.find_data("squad") else "primer"
 
 
 def repeated(rows: datasets.Dataset, count: int) -> datasets.Dataset:
-    """The first `count` rows; those of a smaller table over and over."""
+    """The first `count` rows; a smaller table is repeated."""
     return rows.select(np.resize(np.arange(len(rows)), count))
 
 
@@ -63,7 +63,7 @@ def material(
     hidden: int = 128,
     collection: str | None = None,
 ) -> Iterator[Material]:
-    """Make it in a temporary folder; `layers` None takes the embedded base model."""
+    """The material, in a temporary folder; `layers` None takes the embedded base model."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     logging.set_verbosity_error()
     datasets.disable_progress_bars()

@@ -1,4 +1,4 @@
-"""sentence-transformers, set up as the comparisons need it."""
+"""sentence-transformers, set up for the comparisons."""
 
 import logging
 from importlib.util import find_spec
@@ -21,7 +21,7 @@ def at_hand() -> bool:
 def sentence_model(
     found: Material, *, attention: str = "sdpa", dtype: str = "float32", device: str = "cpu"
 ) -> "SentenceTransformer":
-    """The encoder of the material there: first state, passages cut as ours are."""
+    """The material's encoder in sentence-transformers: first state, passages truncated as ours."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 

@@ -1,21 +1,20 @@
-"""The runs of book/plan.yaml that are not there yet (notebooks/scales/queue.yaml), and a worker
-that makes them.
+"""The missing runs of book/plan.yaml (notebooks/scales/queue.yaml), and a worker that makes them.
 
     python benchmarks/plan_queue.py                                prints the queue
-    python benchmarks/plan_queue.py --tidy                         takes out what the book has
+    python benchmarks/plan_queue.py --tidy                         removes runs that the book has
     python benchmarks/plan_queue.py --work CLAIMS --seconds 300    one worker; start several
     python benchmarks/plan_queue.py --work CLAIMS --changed        ... also with uncommitted changes
-    python benchmarks/plan_queue.py --work CLAIMS --without-gpu    ... also what is made for a GPU
-    python benchmarks/plan_queue.py --prepare --seconds 300        builds what no GPU makes
+    python benchmarks/plan_queue.py --work CLAIMS --without-gpu    ... also runs meant for a GPU
+    python benchmarks/plan_queue.py --prepare --seconds 300        builds inputs that need no GPU
 
-Workers share the cache of stages and a folder of claims. A worker takes the first task that nobody
-has, that fits the time that is left, and whose next stage nobody else is building. Of a task that
-was begun only what is left counts. What reads a collection that is not here stays in the queue, as
-does a row of a scale made for a GPU where there is none, and what is lacking is named; a row that
-its collection does not allow is refused, in a line. Queue and plan are read again for each task, so
-that a worker also takes what a later commit adds. Records are left where every study leaves them,
-so that `dr-lib publish` takes them. They name a commit, which somebody else can check out only if
-`dr_lib` is as it has it: no run of the plan begins with other code.
+Workers share the cache of stages and a folder of claims. A worker takes the first free task that
+fits the remaining time and whose next stage no other worker is building. For a task that was begun
+only the remaining work counts. Tasks whose collection is not here, or whose scale is meant for a
+GPU if there is none, stay in the queue, and what is missing is named; a row that its collection
+does not allow is refused with a message. Queue and plan are read again for each task, so that a
+worker also takes rows added by a later commit. Records are written where every study writes them,
+for `dr-lib publish`. They name a commit, which reproduces them only if `dr_lib` is unchanged: no
+run of the plan starts with uncommitted code.
 """
 
 import argparse
@@ -44,10 +43,10 @@ from dr_lib.stages import Cache, Data, Part, Stage, TimeIsUpError
 from dr_lib.training import machine
 
 QUEUE = places.project_root() / "notebooks" / "scales" / "queue.yaml"
-ELSEWHERE = ("nDCG@10", "MRR@10", "R@100")  # measures of a search without training
-FIRST = 16  # tasks that are prepared: as many as begin together
+ELSEWHERE = ("nDCG@10", "MRR@10", "R@100")  # measures of zero-shot search
+FIRST = 16  # tasks that are prepared: as many as start together
 GRADES = {"trecdl-mini": 2}  # lowest grade that counts as relevant
-FOR_PROCESSORS = ("smoke", "laptop")  # scales whose runs a machine without a GPU makes
+FOR_PROCESSORS = ("smoke", "laptop")  # scales that run on machines without a GPU
 
 
 class Entry(Settings):
@@ -58,13 +57,13 @@ class Entry(Settings):
         label: the row's name in records.
         collection: trained and searched on.
         scale: of the recipe and the records.
-        recipe: what the row changes in the scale's recipe.
-        seeds: those that are not there.
-        seconds: of one seed on an H100 with one worker a core beside it.
-        once: seconds more for what all rows of the block rest on, where that is not there.
+        recipe: the row's changes to the scale's recipe.
+        seeds: the missing ones.
+        seconds: of one seed on an H100 shared with one worker per core.
+        once: further seconds for stages shared by all rows of the block, if they are missing.
         decides: contrasts of the plan that need this row.
-        measured: what each run is measured by: on test and dev, on collections that it was not
-            trained on, by token coverage.
+        measured: the evaluations of each run: on test and dev, zero-shot on other collections, by
+            token coverage.
     """
 
     block: int
@@ -80,7 +79,7 @@ class Entry(Settings):
 
 
 class Task(NamedTuple):
-    """One seed of an entry, at its own size or, where that is wanted, at the smallest."""
+    """One seed of an entry, at its own scale or, for a trial, at the smallest."""
 
     entry: Entry
     seed: int
@@ -88,24 +87,24 @@ class Task(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As shown, and as the claim is called."""
+        """The name on display and of its claim."""
         return f"{self.entry.block} {self.entry.label}, {self.entry.collection}, seed {self.seed}"
 
     @property
     def scale(self) -> str:
-        """Of its records."""
+        """The scale of its records."""
         return "smoke" if self.smoke else self.entry.scale
 
     @property
     def recipe(self) -> lab.Recipe:
-        """Of the search on test."""
+        """The recipe of the search on test."""
         changes, collection = self.entry.recipe, self.entry.collection
         if self.smoke:
             changes, collection = without(changes, ("steps", "collection")), "primer"
         return lab.recipe_at(self.scale, changes).with_(collection__name=collection, seed=self.seed)
 
     def studies(self) -> dict[str, tuple[str, lab.Recipe]]:
-        """What is measured -> the name of its study, and the recipe."""
+        """Evaluation -> name of its study, and recipe."""
         study = f"plan/{slug(blocks()[self.entry.block]['name'])}"
         trained = "" if self.entry.collection == "squad" else f"-{self.entry.collection}"
         names = {
@@ -123,7 +122,7 @@ class Task(NamedTuple):
         """Make the records of the task, as far as the time allows.
 
         Raises:
-            TimeIsUpError: it did not; the next call goes on.
+            TimeIsUpError: there was not enough time; the next call continues.
             StudyError: a run failed.
         """
         end = time.monotonic() + seconds
@@ -142,7 +141,7 @@ class Task(NamedTuple):
                 raise TimeIsUpError(f"{self.name}: {', '.join(result.pending.values())}")
 
     def records(self) -> list[lab.Record]:
-        """Those that this machine has made of it."""
+        """The task's records made on this machine."""
         return [
             record
             for study, _ in self.studies().values()
@@ -151,25 +150,25 @@ class Task(NamedTuple):
         ]
 
     def reads(self) -> list[str]:
-        """The collections that its trainings read: its own, and those of a base model that is
-        trained first.
+        """The collections that its trainings read: its own, and those of a base model to be trained
+        first.
         """
         if self.smoke:
             return ["primer"]
         return list(dict.fromkeys([self.entry.collection, *texts_of_base(self.scale)]))
 
     def lacks(self) -> list[str]:
-        """Those of them that are not here."""
+        """The collections in `reads` that are not here."""
         return [name for name in self.reads() if not is_here(name)]
 
     def lacks_gpu(self) -> bool:
-        """Whether its scale is made for a GPU, and none is here."""
+        """Whether its scale is meant for a GPU, and none is here."""
         return self.scale not in FOR_PROCESSORS and machine.device().type == "cpu"
 
     def seconds(self, cache: Cache) -> float:
-        """Expected, of what is left: the seconds of the row, and those of what its block rests on
-        where it says so, each by the share of its operations that is not done. The row's are those
-        of a GPU: without one it takes at least as long as a study expects of its stages here.
+        """Expected seconds of the remaining work: those of the row, and those of its block's shared
+        stages if given, each times the share of operations left. The row's are for a GPU: without
+        one the estimate is at least that of a study for its stages here.
         """
         plan = lab.pipeline(self.recipe)
         rests = plan.retriever2 if plan.reranker else plan.inputs.base.model
@@ -186,18 +185,18 @@ class Task(NamedTuple):
         return max(expected, seconds_here(rest.values()))
 
     def begun(self, cache: Cache) -> bool:
-        """Whether one of its stages was stopped in the middle."""
+        """Whether one of its stages was interrupted."""
         return bool(how_far(lab.pipeline(self.recipe).end, cache))
 
 
 def stages_of(model: Stage | Part | Data) -> list[Stage]:
-    """What a model is trained by; nothing where it lies in a folder."""
+    """The stages that train a model; none if it is a folder."""
     made = model.stage if isinstance(model, Part) else model
     return made.walk() if isinstance(made, Stage) else []
 
 
 def without(changes: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    """A nested mapping less some keys, wherever they stand."""
+    """A nested mapping without some keys, at any depth."""
     return {
         key: without(value, keys) if isinstance(value, dict) else value
         for key, value in changes.items()
@@ -206,7 +205,7 @@ def without(changes: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 
 
 def plan() -> dict[str, Any]:
-    """What book/plan.yaml says now: a worker that began earlier meets rows of later blocks."""
+    """book/plan.yaml as it is now: a running worker also meets rows of blocks added later."""
     return parsed((places.project_root() / "book" / "plan.yaml").read_bytes())
 
 
@@ -220,7 +219,7 @@ def blocks() -> dict[int, dict[str, Any]]:
 
 @functools.cache
 def texts_of_base(scale: str) -> tuple[str, ...]:
-    """The collections that the base model of a scale is trained on; none where it is there."""
+    """The collections that the base model of a scale is trained on; none if it exists."""
     base = lab.recipe_at(scale, {}).base
     if not base.endswith(".yaml"):
         return ()
@@ -229,22 +228,22 @@ def texts_of_base(scale: str) -> tuple[str, ...]:
 
 
 def is_here(name: str) -> bool:
-    """Whether a collection is in the package, comes from the network, or lies under `DR_DATA`."""
+    """Whether a collection is in the package, comes from the network, or is under `DR_DATA`."""
     return name in ("primer", "squad") or places.find_data(name) is not None
 
 
 def to_search(trained_on: str) -> list[str]:
-    """The collections that the plan searches without training."""
+    """The collections that the plan searches zero-shot."""
     return [name for name in plan()["searched"] if name != trained_on]
 
 
 def searched(trained_on: str) -> list[str]:
-    """Those of them that are here."""
+    """The collections of `to_search` that are here."""
     return [name for name in to_search(trained_on) if places.find_data(name)]
 
 
 def missing(queue: Sequence[Task]) -> Iterator[str]:
-    """A line for each collection that is not here, and for a GPU: how many runs wait for it, or are
+    """A line for each missing collection, and for a missing GPU: how many runs wait for it, or are
     not measured on it.
     """
     waiting = Counter(name for task in queue for name in task.lacks())
@@ -263,13 +262,13 @@ def missing(queue: Sequence[Task]) -> Iterator[str]:
 
 
 def entries(path: Path = QUEUE) -> list[Entry]:
-    """The queue as the file has it."""
+    """The queue in the order of the file."""
     return [Entry(**values) for values in yaml.safe_load(path.read_text(encoding="utf-8"))]
 
 
 def decisions_a_minute(queue: Sequence[Entry]) -> list[float]:
-    """For each entry the contrasts that it decides, each shared by all runs that it still needs,
-    by the minutes of its runs.
+    """For each entry the contrasts that it decides, each divided among all runs that it still
+    needs, per minute of its runs.
     """
     lacking = Counter(name for entry in queue for name in entry.decides for _ in entry.seeds)
     return [
@@ -278,7 +277,7 @@ def decisions_a_minute(queue: Sequence[Entry]) -> list[float]:
 
 
 def recorded(task: Task) -> bool:
-    """Whether the book has the record that the task is named by."""
+    """Whether the book has the task's record."""
     study = next(iter(task.studies().values()))[0]
     where = task.entry.label, task.seed, task.entry.collection
     return where in {
@@ -288,7 +287,7 @@ def recorded(task: Task) -> bool:
 
 
 def tidy(text: str) -> str:
-    """The file of the queue without the seeds that the book has, in the order of what is left."""
+    """The file of the queue without the seeds that the book has, sorted by value."""
     head, *rows = re.split(r"^(?=- )", text, flags=re.MULTILINE)
     left = []
     for row in rows:
@@ -303,7 +302,7 @@ def tidy(text: str) -> str:
 
 
 def tasks(smoke: bool = False) -> list[Task]:
-    """All runs of the queue, in its order; for a trial the first of every block."""
+    """All runs of the queue, in its order; for a trial, the first of every block."""
     queue = entries()
     if smoke:
         first = {entry.block: entry for entry in reversed(queue)}
@@ -319,8 +318,8 @@ def possible(smoke: bool, without_gpu: bool = False) -> list[Task]:
     """The runs of the queue that this machine can make.
 
     Args:
-        smoke: as of `tasks`.
-        without_gpu: those made for a GPU too, where there is none.
+        smoke: as for `tasks`.
+        without_gpu: also those meant for a GPU, even if there is none.
     """
     return [
         task for task in tasks(smoke) if not task.lacks() and (without_gpu or not task.lacks_gpu())
@@ -331,14 +330,14 @@ def possible(smoke: bool, without_gpu: bool = False) -> list[Task]:
 
 
 class Claim(NamedTuple):
-    """A task that this worker has, until it says how it ended."""
+    """A task taken by this worker, until it notes how the task ended."""
 
     task: Task
     lock: FileLock
     place: Path
 
     def end(self, how: str) -> None:
-        """Note the end, and let go."""
+        """Note the end, and release the claim."""
         write_text(self.place, f"{how}\n")
         self.lock.release()
 
@@ -361,11 +360,11 @@ def is_free(task: Task, claims: Path) -> bool:
 def take(
     claims: Path, cache: Cache, seconds: float, smoke: bool, without_gpu: bool = False
 ) -> Claim | None:
-    """The first task that nobody has, that is not done, and that fits so many seconds or was begun,
-    and so goes on where it was stopped.
+    """The first free, unfinished task that fits this many seconds or was begun, and so continues
+    where it was stopped.
 
-    One whose next stage another worker builds is taken only where there is no other. One whose
-    recipe cannot be run is refused, which ends it.
+    A task whose next stage another worker is building is taken only if there is no other. A task
+    whose recipe cannot be run is refused, which ends it.
     """
     second = None
     for task in possible(smoke, without_gpu):
@@ -394,7 +393,7 @@ def take(
 
 
 def under_way(task: Task, cache: Cache) -> bool:
-    """Whether another worker builds a stage that the task waits for."""
+    """Whether another worker is building a stage that the task waits for."""
     for stage in cache.missing([lab.pipeline(task.recipe).end]):
         try:
             with cache.lock(stage.name).acquire(timeout=0):
@@ -405,8 +404,8 @@ def under_way(task: Task, cache: Cache) -> bool:
 
 
 def keep(path: Path, claims: Path, smoke: bool) -> None:
-    """Write all records that this machine has made of the queue into one file, as the book keeps
-    them, if a task has ended since it was written.
+    """Write all of the queue's records made on this machine into one file, in the book's format, if
+    a task has ended since it was written.
     """
     with FileLock(claims / "keep.lock"):
         ended, noted = state_of(claims, ".end"), claims / "kept"
@@ -422,7 +421,7 @@ def keep(path: Path, claims: Path, smoke: bool) -> None:
 def work(
     claims: Path, seconds: float, smoke: bool, kept: Path | None = None, without_gpu: bool = False
 ) -> None:
-    """Take tasks until none is left that fits the time; after each write the records to `kept`."""
+    """Take tasks until none fits the remaining time; after each, write the records to `kept`."""
     claims.mkdir(parents=True, exist_ok=True)
     end, cache = time.monotonic() + seconds, Cache()
     for line in missing(tasks(smoke)):
@@ -439,7 +438,7 @@ def work(
         except TimeIsUpError as late:
             claim.lock.release()
             print(f"stopped {late}", flush=True)
-        except Exception as error:  # the queue goes on; a later call tries again
+        except Exception as error:  # the queue continues; a later call tries again
             traceback.print_exc()
             claim.end(f"failed: {type(error).__name__}: {error}"[:2000])
             reason = " ".join(f"{type(error).__name__}: {error}".split())
@@ -451,12 +450,12 @@ def work(
 
 
 def prepare(seconds: float, smoke: bool) -> None:
-    """Build what the first tasks share and no GPU makes: tokens, BM25's rankings, negatives."""
+    """Build the first tasks' shared inputs that need no GPU: tokens, BM25's rankings, negatives."""
     cache = Cache().within(seconds / 60)
     for task in possible(smoke)[:FIRST]:
         try:
             ends = [lab.pipeline(recipe).end for _, recipe in task.studies().values()]
-        except InputError:  # the worker that would take it says so
+        except InputError:  # reported by the worker that takes the task
             continue
         for stage in cache.missing(ends):
             if not any(upstream.gpu for upstream in stage.walk()):
@@ -475,7 +474,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--keep", type=Path, help="file for the records of the queue")
     parser.add_argument("--changed", action="store_true", help="with uncommitted changes, too")
-    parser.add_argument("--without-gpu", action="store_true", help="what is made for a GPU, too")
+    parser.add_argument("--without-gpu", action="store_true", help="runs meant for a GPU, too")
     chosen = parser.parse_args()
     if chosen.work:
         if lab.records.commit()["changed"] and not (chosen.smoke or chosen.changed):

@@ -1,8 +1,8 @@
 """Speed of the hot paths on this machine: tokenising, batches, masks, encoding, search.
 
 Run by `make bench`, or `python benchmarks/speed.py --layers 4 --hidden 256 --seconds 5`. Each path
-runs on passages for a few seconds after one warm-up round; the median rate is printed.
-Nothing is kept.
+runs on passages for a few seconds after a warm-up round; the median rate is printed. Nothing is
+saved.
 """
 
 import argparse
@@ -24,7 +24,7 @@ TOKENS_PER_BATCH = 8_192
 
 
 def rate(work: Callable[[], float], seconds: float) -> float:
-    """Median units a second of `work`, which returns how many units it did."""
+    """Median rate of `work`, which returns how many units it did."""
     work()
     rates: list[float] = []
     end = time.perf_counter() + seconds
@@ -71,7 +71,7 @@ def main() -> None:
     options.add_argument(
         "--collection",
         default=default_collection(),
-        help="as collections.load takes it (default: squad where it is at hand, else primer)",
+        help="as collections.load takes it (default: squad if available, else primer)",
     )
     options.add_argument("--passages", type=int, default=4_000)
     options.add_argument("--seconds", type=float, default=3.0, help="per path (default: 3)")

@@ -1,5 +1,4 @@
-"""How many contexts, candidates and rows the dialogues and sentence tasks have, for the page "Data
-sheets".
+"""Numbers of contexts, candidates and rows of the dialogues and sentence tasks, for "Data sheets".
 
 DR_DATA=FOLDER python benchmarks/splits.py [--save FILE]
 """
@@ -20,8 +19,8 @@ SPLITS = ("train", "dev", "test")
 
 
 def dialogue_splits(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each split with its contexts, the candidates of each, and the digest of its file; what is
-    trained on has none.
+    """Each split with its contexts, candidates per context, and the digest of its file; the
+    training split has no candidates.
     """
     for split in SPLITS:
         path, contexts, candidates = dialogue_file(folder, split), 0, set()
@@ -35,7 +34,7 @@ def dialogue_splits(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def task_splits(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each split that is there with its rows and the digest of its file."""
+    """Each existing split with its rows and the digest of its file."""
     for split in SPLITS:
         if (places.find_data(folder) / f"{split}.tsv").is_file():
             rows = len(load_nlu(TASKS[folder], folder, split))
@@ -43,9 +42,7 @@ def task_splits(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def main() -> None:
-    """Print the counts, and keep them where they are wanted; a folder that is not under `DR_DATA`
-    is left out.
-    """
+    """Print the counts, and save them on request; folders outside `DR_DATA` are left out."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--save", type=Path)
     chosen = parser.parse_args()

@@ -1,11 +1,9 @@
-"""Time several ways of doing one thing in one run, turn by turn, so that a busy machine slows all
-of them alike.
+"""Time several implementations in one run, in turn, so that a busy machine slows all of them alike.
 
-One CPU thread is timed by the processor seconds it used, so that other programs count little;
-threads and GPUs by the clock on the wall.
+One CPU thread is timed in processor seconds, so that other programs matter little; several threads
+and GPUs in wall seconds.
 
-What the comparisons of one run have kept is printed by `python benchmarks/timing.py
-_build/speed.json`.
+`python benchmarks/timing.py _build/speed.json` prints the comparisons saved by a run.
 """
 
 import argparse
@@ -34,19 +32,19 @@ HEADING = "time as a share of the peer's"
 
 
 class Timing(NamedTuple):
-    """Seconds of one way over all rounds."""
+    """Seconds of one implementation over all rounds."""
 
     median: float
     quickest: float
 
     @classmethod
     def of(cls, seconds: list[float]) -> "Timing":
-        """Of all rounds that count."""
+        """Seconds of the rounds after the warm-up."""
         return cls(statistics.median(seconds), min(seconds))
 
 
 def clock(device: str = "cpu") -> Callable[[], float]:
-    """What tells the seconds: of the processor for one CPU thread, else of the wall."""
+    """The clock: processor time for one CPU thread, else wall time."""
     return (
         time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
     )
@@ -55,7 +53,7 @@ def clock(device: str = "cpu") -> Callable[[], float]:
 def alternate(
     ways: dict[str, Way], repeats: int, device: str = "cpu", warm: int = 2
 ) -> dict[str, Timing]:
-    """Time each way over `repeats` rounds, after `warm` rounds that do not count."""
+    """Time each implementation over `repeats` rounds, after `warm` warm-up rounds."""
     wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
     now, seconds = clock(device), {name: [] for name in ways}
     for _ in range(repeats + warm):
@@ -69,8 +67,8 @@ def alternate(
 
 
 def show(title: str, timings: dict[str, Timing], peer: str) -> None:
-    """Print milliseconds of each way, median and quickest, and the medians as shares of the
-    peer's.
+    """Print milliseconds of each implementation, median and minimum, and the medians as shares of
+    the peer's.
     """
     print(f"\n{title}\n  {'':44} median ms  quickest  of {peer}")
     for name, found in timings.items():
@@ -82,19 +80,19 @@ def show(title: str, timings: dict[str, Timing], peer: str) -> None:
 
 
 def quickest_of(timings: dict[str, Timing], start: str) -> str:
-    """The quickest, by its median, of the ways whose name begins with `start`."""
+    """The implementation with the smallest median among those whose name begins with `start`."""
     return min(
         (name for name in timings if name.startswith(start)), key=lambda name: timings[name].median
     )
 
 
 def missed(limit: float, timings: dict[str, Timing], ours: str, peer: str) -> bool:
-    """Whether our way takes a larger share of the peer's time than is wanted."""
+    """Whether ours takes a larger share of the peer's time than the target."""
     return timings[ours].median > limit * timings[peer].median
 
 
 def print_profile(way: Way) -> None:
-    """The hottest functions of one more round, by their own time."""
+    """Print the hottest functions of one more round, by their own time."""
     profile = cProfile.Profile()
     profile.runcall(way)
     told = io.StringIO()
@@ -103,14 +101,14 @@ def print_profile(way: Way) -> None:
 
 
 def seconds_of(way: Way, repeats: int = 7) -> float:
-    """Seconds of the quickest of some rounds."""
+    """Seconds of the fastest of some rounds."""
     return alternate({"": way}, repeats, warm=1)[""].quickest
 
 
 @cache
 def multiply_adds(bf16: bool = True) -> float:
-    """Multiply-adds a second, measured on a product of square matrices, in bfloat16 where that is
-    wanted and quicker.
+    """Multiply-adds per second, measured on a product of square matrices, in bfloat16 on request
+    if that is faster.
     """
     size = 1024
     kinds = [torch.float32, torch.bfloat16][: 1 + (bf16 and machine.has_bf16(torch.device("cpu")))]
@@ -120,14 +118,14 @@ def multiply_adds(bf16: bool = True) -> float:
 
 @cache
 def bandwidth() -> float:
-    """Bytes read a second, measured on more than a processor's caches hold."""
+    """Bytes read per second, measured on more data than fit into a processor's caches."""
     numbers = torch.zeros(2**25)
     return 4 * len(numbers) / seconds_of(numbers.max)
 
 
 @cache
 def draws() -> float:
-    """Random numbers of 64 bits a second."""
+    """Random numbers of 64 bits per second."""
     numbers, source = torch.empty(2**18, dtype=torch.int64), torch.Generator()
     return len(numbers) / seconds_of(lambda: numbers.random_(-(2**63), None, generator=source))
 
@@ -135,8 +133,8 @@ def draws() -> float:
 def encoder_work(
     layers: int, hidden: int, lengths: Iterable[int], one_position: bool = False
 ) -> float:
-    """Multiply-adds of a BERT's layers over sequences of some lengths; where one position is read,
-    of the last layer for that.
+    """Multiply-adds of a BERT's layers over sequences of some lengths; if only one position is
+    read, the last layer counts for that one.
     """
     work = 0.0
     for length in lengths:
@@ -156,20 +154,20 @@ def keep(
     way: Way | None = None,
     least: float | None = None,
 ) -> None:
-    """Add one comparison to a file that `main` prints: what, the share wanted and
-    found, and by what.
+    """Add one comparison to a file that `main` prints: name, target, measured share, and the two
+    implementations.
 
-    Where it is missed, the profile of our way is printed.
+    If the target is missed, the profile of ours is printed.
 
     Args:
-        path: the file, made where it is missing; None keeps nothing.
-        what: line of the table.
-        limit: largest share of the peer's time that is wanted.
-        timings: of all ways.
+        path: the file, created if missing; None keeps nothing.
+        what: name of the row.
+        limit: target: the largest share of the peer's time.
+        timings: of all implementations.
         ours, peer: the two that are compared.
-        way: what our timings are of, once more for the profile; None prints none.
-        least: seconds that the work takes at the measured speed of multiply-adds, memory or random
-            numbers, and nothing else.
+        way: our implementation, run again for the profile; None prints none.
+        least: seconds of the bare work at the measured speed of multiply-adds, memory or random
+            numbers.
     """
     if path is None:
         return
@@ -196,18 +194,18 @@ def keep(
 
 
 def start(threads: int) -> None:
-    """Fix the threads and the seed, and say what runs."""
-    os.environ["DR_THREADS"] = str(threads)  # a training sets what it finds here
+    """Set threads and seed, and print what runs."""
+    os.environ["DR_THREADS"] = str(threads)  # a training uses this number
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     print(f"torch {torch.__version__}, {threads} thread{'s' * (threads > 1)}")
 
 
 def table(found: dict) -> str:
-    """A comparison a line: shares of the peer's time by medians and by quickest rounds, and whether
-    it is enough.
+    """One comparison per line: shares of the peer's time by medians and by fastest rounds, and
+    whether the target is met.
 
-    "At least" is what the work itself takes at the speed of this machine: multiply-adds, memory, or
+    "At least" is the time of the bare work at the speed of this machine: multiply-adds, memory, or
     random numbers.
     """
     rows, machine = found["rows"], found["machine"]
@@ -234,7 +232,7 @@ def table(found: dict) -> str:
 
 
 def main() -> None:
-    """Print the table of what was wanted and what was found."""
+    """Print the table of targets and results."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("file", type=Path)
     print(table(json.loads(parser.parse_args().file.read_text())))

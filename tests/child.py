@@ -1,4 +1,4 @@
-"""Calls in processes of their own, which a test may kill, or which know each other."""
+"""Calls in separate processes, which a test may kill, or which form a process group."""
 
 import multiprocessing
 import os
@@ -14,12 +14,12 @@ FORKS.set_forkserver_preload(["dr_lib.lab", "dr_book.own_corpus", "dr_book.expor
 
 
 class Child:
-    """A call in a process that was forked where nothing but imports has happened: threads do not
-    survive a fork.
+    """A call in a process forked from one that has done nothing but imports: threads do not survive
+    a fork.
 
     Args:
         function, arguments, named: the call.
-        before: calls that are made there first.
+        before: calls made there first.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Child:
         self.future = self.pool.submit(function, *arguments, **named)
 
     def killed_after(self, seconds: float) -> bool:
-        """Kill it unless it has ended by then."""
+        """Kill it after some seconds unless it has ended."""
         try:
             self.future.exception(timeout=seconds)
         except TimeoutError:
@@ -42,19 +42,19 @@ class Child:
         return False
 
     def result(self) -> Any:
-        """What it returned; raises what ended it, and BrokenProcessPool where that was a signal."""
+        """Its return value; raises its exception, or BrokenProcessPool if a signal ended it."""
         try:
             return self.future.result(timeout=600)
         except TimeoutError:
-            os.kill(self.pid, signal.SIGKILL)  # to wait for it would have no end
+            os.kill(self.pid, signal.SIGKILL)  # waiting for it would never end
             raise
         finally:
             self.pool.shutdown()
 
 
 def side_by_side(function: Callable, *arguments: Any) -> list:
-    """A call in two processes that know each other, as `torchrun` or `accelerate launch` would
-    start them: what each returned.
+    """The results of a call in two processes of one group, as `torchrun` or `accelerate launch`
+    would start them.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -78,7 +78,7 @@ def set_variables(variables: dict[str, str]) -> None:
 
 
 def silence() -> None:
-    """Send what this process prints nowhere."""
+    """Discard the output of this process."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)

@@ -1,6 +1,4 @@
-"""Small things that many tests share: a tokenizer of a few hundred pieces and a BERT that fits in a
-cache line.
-"""
+"""Small objects that many tests share: a tokenizer of a few hundred pieces and a tiny BERT."""
 
 import gc
 import json
@@ -58,7 +56,7 @@ def sentences() -> list[str]:
 
 @pytest.fixture(scope="session")
 def parts() -> SimpleNamespace:
-    """What methods/how_many_seeds computes itself: the parts of a variance."""
+    """The functions of methods/how_many_seeds: the parts of a variance."""
     page = Path(__file__).parents[1] / "notebooks" / "methods" / "how_many_seeds.ipynb"
     space = {"np": np, "pd": pd, "plan": plan, "Estimate": Estimate, "seed_variance": seed_variance}
     for cell in nbformat.read(page, as_version=4).cells:
@@ -142,9 +140,7 @@ def token_batch(ids: np.ndarray, rows: np.ndarray) -> TokenBatch:
 
 
 class CountedStore:
-    """Row r is [CLS], a word that stands for r, some filler, [SEP]; lengths differ from row to
-    row.
-    """
+    """Row r is [CLS], a word that encodes r, some filler, [SEP]; lengths differ between rows."""
 
     def __init__(self, rows: int, words: int):
         self.rows, self.words = rows, words
@@ -185,7 +181,7 @@ def counted(request):
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Quick tests that count their trials are marked `counted`; those of a GPU need one."""
+    """Mark quick tests that count their trials as `counted`; skip GPU tests without a GPU."""
     for item in items:
         if item.get_closest_marker("cuda") and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="needs a GPU"))
@@ -194,8 +190,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the counts to the file `DR_FAULTS`, with the names of the tests that failed; a worker
-    hands its own on.
+    """Write the counts to the file `DR_FAULTS`, with the names of failed tests; a worker passes its
+    counts on.
     """
     place, counts = os.environ.get("DR_FAULTS"), session.config.stash.get(FAULTS, None)
     if hasattr(session.config, "workeroutput"):
@@ -219,7 +215,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node) -> None:
-    """Add what a worker counted, where several run side by side."""
+    """Add a worker's counts, if several run in parallel."""
     node.config.stash.setdefault(FAULTS, Counter()).update(
         getattr(node, "workeroutput", {}).get("faults", {})
     )
@@ -237,8 +233,8 @@ SCORER = TRAINING | {"batch_queries": 4, "negatives": 3, "length": 40}
 
 @pytest.fixture
 def wait_for() -> Callable:
-    """Wait until something happens; a test that waits for ever says nothing: `wait_for(lambda:
-    file.exists(), seconds=20)`.
+    """Wait until something happens, with a limit, since a test that waits for ever reports nothing:
+    `wait_for(lambda: file.exists(), seconds=20)`.
     """
 
     def wait(happens: Callable[[], object], seconds: float = 120) -> None:
@@ -252,8 +248,8 @@ def wait_for() -> Callable:
 
 @pytest.fixture(autouse=True)
 def own_places(request, tmp_path, monkeypatch):
-    """Nothing is written outside the test's own folder; no kernels for bf16 are built, which is
-    quicker. For the tests of studies and of what is made from them.
+    """Nothing is written outside the test's own folder; no bf16 kernels are built, which is faster.
+    For tests of studies and of their results.
     """
     if request.path.parent.name not in ("lab", "dr_book"):
         return
@@ -263,7 +259,7 @@ def own_places(request, tmp_path, monkeypatch):
 
 @pytest.fixture
 def cache(tmp_path) -> Cache:
-    """An empty cache, for tests that look at what is built."""
+    """An empty cache, for tests that check which stages are built."""
     return Cache(tmp_path / "stages", announce=lambda line: None)
 
 
@@ -274,13 +270,13 @@ def finished(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def shared(finished) -> Cache:
-    """A cache that all tests share: keys go by content, so that nothing is trained twice."""
+    """A cache shared by all tests: keys depend on content, so that nothing is trained twice."""
     return Cache(finished, announce=lambda line: None)
 
 
 def write_collection(folder: Path, passages: int = 40, queries: int = 24) -> None:
-    """A BEIR folder: random passages, each query three words of its passage; half train, quarters
-    dev and test.
+    """A BEIR folder: random passages, each query three words of its passage; half of the queries
+    train, a quarter each dev and test.
     """
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(WORDS, 12)) for _ in range(passages)]
@@ -318,7 +314,7 @@ def beir_folder() -> Callable[..., None]:
 def tiny_recipe(tmp_path_factory, tiny_bert, tiny_tokenizer) -> Recipe:
     """A recipe on 40 passages with a base model of two small layers, and auxiliary models as small.
 
-    All tests share its files: who changes some takes `own_recipe`.
+    All tests share its files: a test that changes them uses `own_recipe`.
     """
     folder = tmp_path_factory.mktemp("given")
     write_collection(folder / "tiny")
@@ -349,7 +345,7 @@ def own_recipe(tiny_recipe, tmp_path) -> Recipe:
 
 @pytest.fixture
 def without_times() -> Callable[[Record], dict]:
-    """A record as plain values, without what two runs of one recipe may differ in."""
+    """A record as plain values, without fields in which two runs of one recipe may differ."""
 
     def content(record: Record) -> dict:
         values = json.loads(record.model_dump_json(exclude={"seconds", "created"}))

@@ -1,5 +1,5 @@
-"""Words and sentences of any language: right values by hand, and real questions in three languages
-whose scores are known.
+"""Words and sentences of any language: values by hand, and real questions in three languages with
+known scores.
 """
 
 import ast
@@ -46,9 +46,9 @@ WORDS = {
     "STRASSE Straße": ["strasse"] * 2,
     "ΟΔΥΣΣΕΥΣ Οδυσσεύς": ["οδυσσευσ", "οδυσσεύσ"],
     "ﬁnd ｗｉｄｅ km²": ["find", "wide", "km2"],
-    # what is no letter stays no letter
+    # non-letters stay non-letters
     "Windows™ 25℃ 10–20": ["windows", "25", "10", "20"],
-    # letters in twos where no spaces are written, with their marks; one alone is a word
+    # pairs of letters in scripts without spaces, with their marks; a single one is a word
     "東京タワー": ["東京", "京タ", "タワ", "ワー"],
     "ﾃﾞｰﾀ 猫": ["デー", "ータ", "猫"],
     "iPhone手机5壳": ["iphone", "手机", "壳"],
@@ -141,7 +141,7 @@ def test_words_that_match_are_marked_and_the_text_stays():
 
 
 def mrr(passages: datasets.Dataset, collection: collections.Collection) -> float:
-    """MRR@10 in percent of BM25 with the passages in the place of the collection's."""
+    """MRR@10 of BM25 in percent, with these passages instead of the collection's."""
     queries = collection.queries("test")
     ranking = Bm25.build(passages).search(queries["text"][:], 10)
     wanted = collection.relevant_rows("test")
@@ -228,7 +228,9 @@ def test_answers_are_whole_tokens_of_every_script(answer, text, holds):
 
 
 def dpr_tokens(text: str) -> list[str]:
-    """DPR's rule: Unicode NFD, runs of letters, marks and digits or other visible signs, small."""
+    """DPR's rule: Unicode NFD, lower case, runs of letters, marks and digits, or other visible
+    characters.
+    """
     import regex
 
     cut = regex.findall(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]", unicodedata.normalize("NFD", text))
@@ -310,7 +312,7 @@ def test_sentences_of_ascii_text_are_cut_by_one_rule_in_both_ways(seed):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_short_ways_of_sentences_and_pieces_give_the_same(seed):
-    """Looking behind every character, and cutting every word, ASCII or not."""
+    """The slow ways look after every character, and split every word, ASCII or not."""
     draw = np.random.default_rng(seed)
     slow = regex.compile(END.pattern.replace(r"(?=\s)", "", 1), regex.V1)
     assert slow.pattern != END.pattern
@@ -344,7 +346,7 @@ def test_text_without_spaces_is_cut_into_passages_too():
 
 
 def readers_of_texts() -> set[tuple[str, str]]:
-    """Public functions of the library, by module and name, with a parameter that is a sequence of
+    """Public functions of the library, by module and name, with a parameter for a sequence of
     texts.
     """
     places_of = Path(errors.__file__).parent.rglob("*.py")

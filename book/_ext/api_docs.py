@@ -1,4 +1,4 @@
-"""Sphinx extension: repairs for API pages that napoleon and autodoc leave to us."""
+"""Sphinx extension: repairs of API pages after napoleon and autodoc."""
 
 import inspect
 import re
@@ -13,15 +13,13 @@ from sphinx.util.typing import stringify_annotation
 
 SEVERAL_NAMES = re.compile(r"( +)(\w+(?:, \w+)+): (.*)")
 PAGES = re.compile(r"\bPages?(?: of the book)?:\s+[a-z_]+/[\w/-]+(?:,\s+[a-z_]+/[\w/-]+)*")
-"""Where a docstring names pages of the book, by their paths."""
+"""The sentence of a docstring that names pages of the book, by their paths."""
 
 
 def split_names(
     app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]
 ) -> None:
-    """Write `a, b: text` of an Attributes section as two entries; napoleon does so for Args
-    alone.
-    """
+    """Write `a, b: text` in an Attributes section as two entries, as napoleon does only in Args."""
     out: list[str] = []
     section, at = "", 0
     while at < len(lines):
@@ -46,8 +44,8 @@ def split_names(
 def link_pages(
     app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]
 ) -> None:
-    """Make the paths of pages links, and arrows between words those of print; code stays as it
-    is.
+    """Turn paths of pages into links, and arrows between words into typographic ones; code is
+    unchanged.
     """
     known = app.env.found_docs
     linked = PAGES.sub(
@@ -65,7 +63,7 @@ def link_pages(
 
 
 def plain_types(app: Sphinx, domain: str, kind: str, content: nodes.Element) -> None:
-    """Types inside others without the mark that autodoc leaves before their module."""
+    """Nested types without the mark that autodoc leaves before their module."""
     for text in [text for text in content.findall(nodes.Text) if "[~typing." in text]:
         text.parent.replace(text, nodes.Text(text.replace("[~typing.", "[")))
 
@@ -73,8 +71,8 @@ def plain_types(app: Sphinx, domain: str, kind: str, content: nodes.Element) -> 
 def without_bounds(
     app: Sphinx, what: str, name: str, thing: Callable[..., object], *about: object
 ) -> None:
-    """Write the type of a setting without its bounds, `int` for `Annotated[int, Gt(gt=0)]`, in what
-    autodoc has noted.
+    """Write the type of a setting without its bounds, `int` for `Annotated[int, Gt(gt=0)]`, in
+    autodoc's annotations.
     """
     noted = app.env.temp_data.get("annotations", {}).get(name, {})
     bounded = [part for part, text in noted.items() if "Annotated[" in text]
@@ -86,7 +84,7 @@ def without_bounds(
 
 
 def no_mail(app: Sphinx, tree: nodes.document) -> None:
-    """Measures such as MRR@10 as they are: docutils takes them for addresses of mail."""
+    """Escape measures such as MRR@10, which docutils takes for e-mail addresses."""
     for found in [
         one for one in tree.findall(nodes.reference) if one.get("refuri", "").startswith("mailto:")
     ]:
@@ -99,7 +97,7 @@ def keep_sentence(
     """Keep the first line of a property whole; napoleon would read `Names: one a line` as type and
     text.
 
-    A field of a named tuple keeps its name and type; Python's own line on it says nothing.
+    A field of a named tuple keeps its name and type, without Python's generic docstring.
     """
     if lines and lines[0].startswith("Alias for field number"):
         lines.clear()
@@ -110,44 +108,42 @@ def keep_sentence(
 def skip_pydantic(
     app: Sphinx, what: str, name: str, thing: object, skip: bool, options: object
 ) -> bool | None:
-    """Leave out what every pydantic model has."""
+    """Leave out the members of every pydantic model."""
     return True if name == "model_config" else None
 
 
 def without_completions(
     app: Sphinx, what: str, name: str, *about: object
 ) -> tuple[str, str] | None:
-    """Show `Recipe.with_` as it is written: its signature names all keys of a recipe, for notebooks
-    to complete.
+    """Show `Recipe.with_` as written in the source: at run time its signature has all keys of a
+    recipe, for completion in notebooks.
     """
     return ("(**changes)", "Recipe") if name.endswith("Recipe.with_") else None
 
 
 DEFAULT = re.compile(r"(=\s*[A-Z]\w*)\((?=[^()])[^()]*(?:\([^()]*\)[^()]*)*\)")
-"""A default that is an object with its settings, which may hold tuples."""
+"""A default that is an object with its settings, which may contain tuples."""
 
 
 def short_defaults(
     app: Sphinx, what: str, name: str, thing: object, options: object, signature: str, returns: str
 ) -> tuple[str, str] | None:
-    """Write `training=Pretraining(...)`: the settings stand on the page of their class."""
+    """Write `training=Pretraining(...)`: the settings are on the page of their class."""
     if signature and (short := DEFAULT.sub(r"\1(...)", signature)) != signature:
         return short, returns
     return None
 
 
 def own_sources(app: Sphinx, env: BuildEnvironment) -> None:
-    """Leave Python's own modules out of the sources to read: a cached property counts as one of
-    functools.
-    """
+    """Leave Python's own modules out of the sources: cached properties count as functools'."""
     sources = getattr(env, "_viewcode_modules", {})
     for name in [name for name in sources if name.partition(".")[0] not in ("dr_lib", "dr_book")]:
         del sources[name]
 
 
 def setup(app: Sphinx) -> dict[str, object]:
-    """Connect them; those of docstrings before napoleon, which works at priority 500, that of types
-    after autodoc's own.
+    """Connect the handlers: those of docstrings before napoleon, whose priority is 500, that of
+    types after autodoc's.
     """
     app.connect("autodoc-process-docstring", split_names, priority=400)
     app.connect("autodoc-process-docstring", keep_sentence, priority=400)

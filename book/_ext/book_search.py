@@ -1,9 +1,9 @@
-"""What the book's own search reads: the paragraphs of its built pages, as words and as vectors.
+"""The index of the book's own search: the paragraphs of its built pages, as words and vectors.
 
     python book/_ext/book_search.py _build/html     # `make pages` does it
 
-A reader's question is answered in the browser by BM25 and by one of the retrievers of the page that
-searches (`book/extra/search-page/book.js`), from disk. Where no paragraph and no weight has changed
+A reader's question is answered in the browser, from disk, by BM25 and by one of the retrievers of
+the search page (`book/extra/search-page/book.js`). If no paragraph and no weight has changed,
 nothing is written.
 """
 
@@ -21,7 +21,7 @@ FOLDER, PARTS = "search-page", ("book-texts", "book-vectors")
 METHOD = "simlm"
 """The retriever of the first page."""
 WORDS = 90
-"""A passage ends with the paragraph in which it reaches so many words."""
+"""A passage ends with the paragraph in which it reaches this many words."""
 BLOCKS = {"p", "li", "dd", "dt", "td", "th", "summary", "figcaption", "caption"}
 HEADINGS = {"h1", "h2", "h3", "h4"}
 LEFT_OUT = ("pre", "svg", "script", "style", "annotation", "nav", "button", "form", "noscript")
@@ -52,7 +52,7 @@ class Passage(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A page of the book: address, title, what kind of page it is."""
+    """A page of the book: address, title, and kind."""
 
     address: str
     title: str
@@ -83,7 +83,7 @@ def read(built: Path) -> tuple[list[Page], list[Passage]]:
 def sections(article: Any) -> Iterator[tuple[str, str, list[str]]]:
     """Heading, anchor and paragraphs of each section of an article, and of each documented name."""
     for part in article.xpath(".//details[contains(@class, 'hide')]/summary"):
-        part.drop_tree()  # which says that code is folded
+        part.drop_tree()  # the note that code is folded
     for tag in LEFT_OUT:
         for part in [*article.iter(tag)]:
             part.drop_tree()
@@ -109,12 +109,12 @@ def sections(article: Any) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def plain(part: Any) -> str:
-    """The text of an element in one line."""
+    """The text of an element on one line."""
     return re.sub(r"\s+", " ", part.text_content()).strip()
 
 
 def chunks(paragraphs: list[str]) -> Iterator[str]:
-    """Paragraphs put together until they have `WORDS` words; a section without text is one, too."""
+    """Paragraphs joined until they have `WORDS` words; a section without text is a passage too."""
     held: list[str] = []
     for paragraph in paragraphs:
         held.append(paragraph)
@@ -126,7 +126,7 @@ def chunks(paragraphs: list[str]) -> Iterator[str]:
 
 
 def write(built: Path) -> None:
-    """Write the two parts that the search page loads, unless they are there for the same text."""
+    """Write the two parts that the search page loads, unless they exist for the same text."""
     pages, passages = read(built)
     folder, stamp = built / FOLDER, built.parent / "search.key"
     read_from = [Path(__file__), folder / f"model-{METHOD}.js"]
@@ -140,7 +140,7 @@ def write(built: Path) -> None:
         and all(path.is_file() for path in files)
     ):
         return
-    from search_page import SEARCHED, encoded_parts  # torch: nothing of it where nothing changed
+    from search_page import SEARCHED, encoded_parts  # imports torch, only if something changed
 
     columns = {
         "title": [f"{pages[one.page].title} {one.heading}" for one in passages],

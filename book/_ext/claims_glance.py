@@ -1,4 +1,5 @@
-"""All pairs of the claims as dots: the paper's difference across, ours upwards.
+"""All pairs of the claims as dots: the paper's difference on the horizontal axis, ours on the
+vertical one.
 
 Its script is `book/extra/explorers/claims.js`. Page: reference/claims.
 """
@@ -10,25 +11,25 @@ from typing import Any
 from IPython.display import HTML
 from pieces import write_data
 
-from dr_book.ledger import SPOKEN, spoken
+from dr_book.ledger import PAIR_STATES, pair_state
 from dr_book.statistics import Interval
 from dr_book.tables import Markup, folded, interval_cell, link, named, table
 
 NUMBERS = ("paper", "difference", "low", "high")
-"""Of a pair: the paper's difference, ours, and the ends of its interval."""
+"""Fields of a pair: the paper's difference, ours, and the ends of its interval."""
 
 
 def drawn_pairs(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The pairs that have the paper's difference and ours in points, in the order of the claims.
 
     Args:
-        entries: as `ledger.ledger` gives them.
+        entries: from `ledger.ledger`.
 
     Returns:
-        One mapping a pair: `claim`, `of` (key of the paper), `source`, `said`, `measure`,
+        One mapping per pair: `claim`, `of` (key of the paper), `source`, `said`, `measure`,
         `relation`, `protocol`, `state`, `seeds`, `missing` (whether it waits for seeds, by the rule
-        of the verdicts), `because` (what it waits for, or ""), and `NUMBERS`, unrounded: whoever
-        shows them rounds once.
+        of the verdicts), `because` (what it waits for, or ""), and `NUMBERS`, which are rounded
+        only when displayed.
     """
     found = []
     for entry in entries:
@@ -40,7 +41,7 @@ def drawn_pairs(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             about |= {name: entry[name] for name in ("claim", "source", "protocol")}
             said = f"{named(pair['better'])} {pair['relation']} {named(pair['worse'])}"
             about |= {"of": entry["paper"], "said": said}
-            about["state"] = spoken(pair)
+            about["state"] = pair_state(pair)
             about["missing"] = bool(pair.get("waits"))
             about["because"] = pair.get("because", "") if about["missing"] else ""
             found.append(about | dict(zip(NUMBERS, numbers, strict=True)))
@@ -50,11 +51,11 @@ def drawn_pairs(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def write_claims_glance(
     to: Path, entries: Sequence[Mapping[str, Any]], papers: Mapping[str, str]
 ) -> Path:
-    """Write what the dots are drawn from into the staged source of the book.
+    """Write the data of the dots into the staged source of the book.
 
     Args:
         to: the staged source.
-        entries: as `ledger.ledger` gives them.
+        entries: from `ledger.ledger`.
         papers: key of each paper -> its name.
     """
     data = {"papers": dict(papers), "pairs": drawn_pairs(entries)}
@@ -62,12 +63,12 @@ def write_claims_glance(
 
 
 def left_out(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Which tested pairs have no dot, and why, in a sentence; "" where all have one."""
+    """Which tested pairs have no dot, and why, in a sentence; "" if all have one."""
     tested = [
         pair
         for one in entries
         for pair in one["pairs"]
-        if spoken(pair) in SPOKEN and pair["difference"] is not None
+        if pair_state(pair) in PAIR_STATES and pair["difference"] is not None
     ]
     silent = sum(pair["paper"] is None for pair in tested)
     other = sum(pair["paper"] is not None and pair["unit"] != "points" for pair in tested)
@@ -81,7 +82,7 @@ def left_out(entries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def in_words(pairs: Sequence[Mapping[str, Any]]) -> str:
-    """What the picture shows, in two sentences."""
+    """A description of the picture, in two sentences."""
     agreeing = sum(pair["paper"] * pair["difference"] > 0 for pair in pairs)
     apart = sum(pair["paper"] != 0 for pair in pairs)
     nearer = sum(abs(pair["difference"]) < abs(pair["paper"]) for pair in pairs)
@@ -94,7 +95,7 @@ def in_words(pairs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def pairs_table(pairs: Sequence[Mapping[str, Any]], papers: Mapping[str, str]) -> HTML:
-    """The same as a table, folded: also for a browser without JavaScript."""
+    """The same as a folded table, also for browsers without JavaScript."""
     rows = []
     for pair in pairs:
         paper = Markup(f"{pair['paper']:+.1f}".replace("-", "\N{MINUS SIGN}"), number=True)

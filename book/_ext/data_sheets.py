@@ -14,18 +14,18 @@ from dr_lib import places
 
 HOST = "https://github.com/{repository}"
 DIGEST = 10
-"""Letters shown of a digest."""
+"""Displayed letters of a digest."""
 
 
 def anchor(name: str) -> str:
-    """The place of a collection's sheet on the data page; "" where it has none."""
+    """The anchor of a collection's sheet on the data page; "" if it has none."""
     return f"sheet-{name}" if name in {one.name for one in sheets()} else ""
 
 
 def sheet_sections(
     recorded: Sequence[str], used_by: Mapping[str, Markup | str]
 ) -> list[str | HTML]:
-    """A section for every sheet: Primer, then what records were made on, then the others.
+    """A section for every sheet: Primer, then the collections of the records, then the others.
 
     Args:
         recorded: names of collections behind records, in the order of the page.
@@ -81,26 +81,26 @@ def facts_list(sheet: Sheet, used_by: Markup | str | None = None) -> HTML:
 
 
 def items(parts: Sequence[str]) -> str:
-    """A list of such HTML."""
+    """An HTML list."""
     return f"<ul>{''.join(f'<li>{part}</li>' for part in parts)}</ul>"
 
 
 def joints(text: str) -> str:
-    """A path or a call as safe HTML that may break behind its joints."""
+    """A path or a call as safe HTML that may break after its punctuation."""
     return re.sub(r"(?<=[/:(_])(?=\w)", "<wbr>", html.escape(text, quote=False))
 
 
 def command(sheet: Sheet) -> Markup:
-    """What gets a collection; it may break on a phone."""
+    """The command or code that gets a collection; it may break on a phone."""
     shown = re.sub(r"(--\w+)", r'<span class="option">\1</span>', joints(sheet.command))
     return Markup(f"<code>{shown}</code>")
 
 
 def here_table(recorded: Sequence[Mapping[str, Any]]) -> HTML:
-    """Collections of the records, whether this machine has each, and what gets it.
+    """Collections of the records, whether this machine has each, and how to get it.
 
     Args:
-        recorded: of `recorded_collections`: name and digest.
+        recorded: from `recorded_collections`: name and digest.
     """
     known = {one.name: one for one in sheets()}
     states: dict[str, str] = {}

@@ -24,14 +24,14 @@ FOLDER = "extra/explorers"
 WRITTEN = ("test-sets-data.js", "temperature-data.js")
 MEASURE = "MRR@10"
 COMPARED = "methods/equal-budgets"
-"""Study of one run a method."""
+"""A study with one run per method."""
 EXAMPLE = {
     "name": "two systems that each answer a fifth of the queries alone",
     "spread": round(100 * 0.4**0.5, 2),
 }
-"""Where nothing is recorded: differences of 1, -1 and 0."""
+"""Used if nothing is recorded: differences of 1, -1 and 0."""
 BATCH, WORDS = 64, 14
-"""Queries of the largest batch shown, and words shown of each passage."""
+"""Queries of the largest batch, and displayed words of each passage."""
 
 
 def write_explorers(to: Path) -> list[Path]:
@@ -67,7 +67,7 @@ def spreads(runs: Mapping[str, Sequence[Record]]) -> list[dict[str, Any]]:
 
 def batch(name: str = "primer", cache: Cache | None = None) -> dict[str, Any]:
     """Cosines `[queries, passages]` of a batch of test queries with their relevant passages, by the
-    first retriever of the page that searches.
+    first retriever of the search page.
     """
     collection, cache = collections.load(name), cache or Cache(announce=lambda line: None)
     tokenizer = open_checkpoint("embedded").tokenizer
@@ -82,7 +82,7 @@ def batch(name: str = "primer", cache: Cache | None = None) -> dict[str, Any]:
     )
     queries = collection.queries("test")
     relevant = judged_rows(collection.qrels("test"), queries["id"][:], collection.passages["id"])
-    # a question of each passage: another one's own would be no negative
+    # one question per passage: otherwise a negative could be a positive
     chosen: dict[int, int] = {}
     for i in np.random.default_rng(0).permutation(len(relevant)).tolist():
         if len(relevant[i]) == 1:

@@ -1,13 +1,12 @@
-"""Pages that are made from what is there: status, claims, data sheets, the base model, and what the
-first page shows.
+"""Generated pages: status, claims, data sheets, the base model, and content of the first page.
 
     python book/_ext/generated_pages.py FOLDER    # all of them; `make pages` does it
-    python book/_ext/generated_pages.py           # what takes long and needs no notebook, ahead
+    python book/_ext/generated_pages.py           # slow work that needs no notebook, in advance
 
-Everything comes from records, from executed notebooks, from installed packages or from the plan of
-lessons; nothing is typed here. Pages: reference/status, reference/records, reference/claims,
-reference/data, reference/base-model, reference/api of packages that need no words of their own,
-teaching/routes, practice/cite.
+Everything comes from records, executed notebooks, installed packages or the plan of lessons;
+nothing is typed here. Pages: reference/status, reference/records, reference/claims, reference/data,
+reference/base-model, reference/api for packages that need no text of their own, teaching/routes,
+practice/cite.
 """
 
 import html
@@ -24,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-if __name__ == "__main__":  # a shell has what runs in its background ignore Ctrl-C
+if __name__ == "__main__":  # a shell makes its background processes ignore Ctrl-C
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from claims_glance import drawn_pairs, in_words, left_out, pairs_table, write_claims_glance
@@ -43,7 +42,16 @@ from teaching import load_plan, routes_page
 
 from dr_book.comparison import notebook_of, pairs_cell, title_of
 from dr_book.figures import Series, curves, intervals
-from dr_book.ledger import SHOWN, SPOKEN, counts, direction_held, ledger, sizes_of, spoken, state_of
+from dr_book.ledger import (
+    PAIR_STATES,
+    SHOWN,
+    counts,
+    direction_held,
+    ledger,
+    pair_state,
+    sizes_of,
+    state_of,
+)
 from dr_book.ledger import pairs as pairs_of
 from dr_book.measured import (
     SCALES,
@@ -94,7 +102,7 @@ DOCUMENTED = (
     "tokens",
     "training",
 )
-"""Packages of the library whose page is what their docstrings say."""
+"""Packages of the library whose page consists of their docstrings."""
 SPEEDS = ("speed", "speed-quiet")
 """Files of comparisons with other libraries, in book/reference/measured."""
 PARTS = (
@@ -102,15 +110,14 @@ PARTS = (
     "extra/found/interval.inc",
     *(f"extra/found/{name}.inc" for name in SPEEDS),
 )
-"""Parts of the first page and of that of the speed, in the staged source of the book."""
+"""Parts of the first page and of the page on speed, in the staged source of the book."""
 RECORDS = "../book/records"
-"""Where records lie as seen from a page of the folder `reference`."""
+"""Path of the records from a page in the folder `reference`."""
 FAULTS = places.project_root() / "book" / "practice" / "measured" / "faults.json"
-"""A copy of what `make test-faults` leaves in `_build`."""
+"""A copy of the file that `make test-faults` writes into `_build`."""
 VULNERABILITIES = FAULTS.with_name("vulnerabilities.yaml")
 SPLITS = places.project_root() / "book" / "reference" / "measured" / "splits.json"
-"""What `benchmarks/splits.py` counts: dialogues and sentence tasks, of which no record has the
-sizes.
+"""The counts of `benchmarks/splits.py`: sizes of dialogues and sentence tasks, which records lack.
 """
 MACHINE = {
     "cpu": "processor",
@@ -119,32 +126,32 @@ MACHINE = {
     "memory_gib": "memory, GiB",
 }
 MACHINE |= {"gpus": "graphics cards", "bf16": "computes in bfloat16", "system": "system"}
-"""A fact of a machine -> what a page calls it."""
+"""A fact about a machine -> its name on pages."""
 MEASURE = "MRR@10"
 HYPHENATED = {"supported": "sup\u00adported", "contradicted": "contra\u00addicted"}
 HYPHENATED |= {"untested": "un\u00adtested"}
-"""Heads of a table that a phone breaks at a hyphen."""
+"""Column headings with soft hyphens, for phones."""
 COUNTED_AS = {WAITS: COUNTED[WAITS]}
-"""State -> what several pairs in it are said to be, where that is not its name."""
+"""State -> its plural, if different."""
 CAPTION = "Collections that records were made on."
 DIGEST = 10
-"""Letters shown of a digest."""
+"""Displayed letters of a digest."""
 
 Entry = Mapping[str, Any]
-"""A claim with its verdict, as `ledger.ledger` gives it."""
+"""A claim with its verdict, from `ledger.ledger`."""
 
 
 def write_pages(to: Path) -> list[Path]:
     """Write the generated pages and parts of pages, and copy the records that pages link to.
 
     Args:
-        to: the staged source of the book; executed notebooks lie in its folder `notebooks`.
+        to: the staged source of the book, with the executed notebooks in its folder `notebooks`.
 
     Returns:
         The pages written.
     """
     (to / "extra").mkdir(exist_ok=True)
-    # by then no notebook runs, and another core has nothing to do
+    # no notebook is running at this point, so another core is idle
     with ProcessPoolExecutor(1) as beside:
         working = beside.submit(write_what_works, to)
         copy_records(to / "extra" / "book" / "records")
@@ -171,12 +178,12 @@ def write_pages(to: Path) -> list[Path]:
 
 
 def write_what_works(to: Path) -> None:
-    """Write what the pages load that answer their reader: the search, the explorers, the model that
-    learns in a tab.
+    """Write the data of interactive pages: the search, the explorers, the model that learns in a
+    tab.
     """
     write_explorer(to)
     write_search(to)
-    asked = searched(SEARCHED)  # which two pages show
+    asked = searched(SEARCHED)  # shown on two pages
     write_home(to, asked)
     write_explorers(to)
     write_price(to)
@@ -194,9 +201,9 @@ def copy_records(to: Path) -> None:
 
 
 def _page(title: str, *parts: str | HTML, wide: bool = False) -> str:
-    """A MyST page; HTML stands in blocks of its own, without the blank lines that would end them.
+    """A MyST page; HTML is in separate blocks, without the blank lines that would end them.
 
-    A wide one uses the margin, where a list of its headings would stand.
+    A wide page uses the margin, without the list of its headings there.
     """
     blocks = [part.data.replace("\n", " ") if isinstance(part, HTML) else part for part in parts]
     head = "---\nhtml_theme.sidebar_secondary.remove: true\n---\n\n" if wide else ""
@@ -238,7 +245,7 @@ def status_page(to: Path) -> str:
 
 
 def vulnerabilities(file: Path) -> str:
-    """When somebody last looked for what is known against the pinned versions, and what it was."""
+    """When the pinned versions were last checked for known vulnerabilities, and the result."""
     look = read_yaml(file)
     said = "; ".join(f"{name} {text}" for name, text in look["packages"].items())
     return (
@@ -248,9 +255,7 @@ def vulnerabilities(file: Path) -> str:
 
 
 def faults_section(file: Path) -> list[str | HTML]:
-    """What was done to the project on purpose, from the counts of `make test-faults`, and that
-    nothing came of it.
-    """
+    """The faults injected by `make test-faults`, with counts, and that they did no harm."""
     told = (
         "`make test-faults` kills processes, fills disks, damages files and feeds in malformed"
         " folders."
@@ -282,7 +287,7 @@ def faults_section(file: Path) -> list[str | HTML]:
 
 
 def _notebook_rows(to: Path) -> list[Sequence[Cell]]:
-    """Name, scale and wall seconds of each executed notebook, from what papermill left in it."""
+    """Name, scale and wall seconds of each executed notebook, from papermill's metadata."""
     rows: list[Sequence[Cell]] = []
     for path in sorted((to / "notebooks").rglob("*.ipynb")):
         run = read_json(path)["metadata"].get("papermill", {})
@@ -309,7 +314,7 @@ for record in records:
 
 
 def records_page() -> str:
-    """What a record is, how to read and rebuild one, and all of the book's."""
+    """What a record is, how to read and rebuild one, and all records of the book."""
     return _page(
         "Records",
         "Every number that is called *recorded* comes from a record, from which the run can be made"
@@ -347,7 +352,7 @@ def records_page() -> str:
 
 
 class Twice(NamedTuple):
-    """A training that the book's records hold twice, and what `compare` says of the two."""
+    """A training that the book has recorded twice, and the result of `compare`."""
 
     record: Record
     again: Record
@@ -355,8 +360,8 @@ class Twice(NamedTuple):
 
 
 def made_twice() -> list[Twice]:
-    """Trainings of one recipe, data digest and seed by other machines or commits: each against the
-    earliest, on the collection that it was trained on, by method.
+    """Trainings of the same recipe, data digest and seed by different machines or commits: each
+    against the earliest, on the collection that it was trained on, by method.
     """
     found: dict[tuple[str, str], Twice] = {}
     for records in by_configuration().values():
@@ -375,7 +380,7 @@ def made_twice() -> list[Twice]:
 
 
 def _trainings(record: Record) -> str:
-    """What tells a run's trainings from those of every other run: how long each took."""
+    """Identifies a run's trainings among all others, by how long each took."""
     return str({name: log.get("wall_seconds") for name, log in record.training.items()})
 
 
@@ -384,8 +389,8 @@ def _method(record: Record) -> str:
 
 
 def rebuilt_section(records: Sequence[Record]) -> list[str | HTML]:
-    """Which trainings were made twice, by `dr-lib verify` or as another study's rows, and how the
-    two compare; then the methods that were not.
+    """Trainings that were repeated, by `dr-lib verify` or as another study's rows, and how the two
+    compare; then the methods without a repetition.
     """
     rows, again = [], {}
     for record in records:
@@ -421,7 +426,7 @@ def rebuilt_section(records: Sequence[Record]) -> list[str | HTML]:
 
 
 def _remade(record: Record, found: Mapping[str, Any], again: str) -> list[Cell]:
-    """A run and what made it again, as a row of the table."""
+    """A run and its repetition, as a row of the table."""
     name = f"{record.study}, {named(record.label)}, seed {record.seed}"
     target = f"{RECORDS}/{record.scale}/{record.file_name}"
     if record.training:
@@ -437,9 +442,7 @@ def _remade(record: Record, found: Mapping[str, Any], again: str) -> list[Cell]:
 
 
 def records_tables(scale: str) -> list[HTML]:
-    """All records of a scale: how many there are, and for each page a folded table; [] where there
-    are none.
-    """
+    """All records of a scale: their number, and a folded table per page; [] if there are none."""
     if not (records := load_records(recorded_folder(scale))):
         return []
     studies = {record.study: _page_of(record.study) for record in records}
@@ -480,8 +483,8 @@ RECORD_COLUMNS = (
 
 
 def _records_table(records: Sequence[Record], caption: str) -> HTML:
-    """A row a record; what all of them share stands in the caption: of a page of so many rows that
-    is three cells in ten.
+    """One row per record; values that all share are in the caption, which saves three cells in ten
+    on so long a page.
     """
     columns = dict(zip(RECORD_COLUMNS, zip(*map(_record_row, records), strict=True), strict=True))
     shared = {
@@ -500,12 +503,12 @@ def _records_table(records: Sequence[Record], caption: str) -> HTML:
 
 PLAN_PAGE = "notebooks/methods/what_the_bottleneck_buys"
 QUERIES = {"dev": "dev queries", "elsewhere": "other collections"}
-"""The end of a study's name -> what was searched there."""
+"""Suffix of a study's name -> what was searched."""
 
 
 def _page_of(study: str) -> tuple[str, str]:
-    """Title and address of the page that shows a study; a name in words and no address where none
-    does.
+    """Title and address of the page that shows a study; without such a page, a name in words and no
+    address.
     """
     if notebook := notebook_of(study):
         return title_of(notebook), f"../{notebook.removesuffix('.ipynb')}.html"
@@ -557,12 +560,12 @@ PROTOCOLS = {
     "scaled": "that kind of data, smaller",
     "stand-in": "other data",
 }
-"""What a claim is judged on, as against what the paper did."""
+"""What a claim is judged on, compared with the paper."""
 
 
 def claims_page(entries: Sequence[Entry]) -> str:
-    """Every claim of the five papers, one line each with its details folded; a filter, and a
-    heading for each paper.
+    """Every claim of the five papers, one line each with folded details; a filter, and a heading
+    for each paper.
     """
     blocks = {block["number"]: block["of"] for block in read_yaml(PLAN)["blocks"]}
     parts: list[str | HTML] = []
@@ -598,7 +601,7 @@ def claims_page(entries: Sequence[Entry]) -> str:
 
 
 def survivors(entries: Sequence[Entry]) -> str:
-    """How many decisions survive a bound on the share of false ones, and links to the others."""
+    """How many decisions survive control of the false discovery rate, and links to the others."""
     judged = [entry for entry in entries if entry["verdict"] in ("held", "contradicted", "open")]
     decided = [entry for entry in judged if entry["verdict"] != "open"]
     fallen = [entry for entry in decided if entry["p_over_claims"] >= 0.05]
@@ -612,9 +615,7 @@ def survivors(entries: Sequence[Entry]) -> str:
 
 
 def _claim_line(entry: Entry, blocks: Mapping[int, str]) -> str:
-    """A claim on one line, and folded below it its pairs, what they rest on, and what is not
-    tested.
-    """
+    """A claim on one line, and folded below it its pairs, their evidence, and the untested part."""
     facts = html.escape(json.dumps(_facts(entry, blocks)), quote=True)
     shown = entry_badge(entry).html
     statement = soft(typographic(per_cent(entry["statement"])))
@@ -658,13 +659,13 @@ def entry_badge(entry: Entry) -> Markup:
 
 
 def counted_pairs(entry: Entry) -> str:
-    """How the pairs of a claim stand: ``3 pairs for, 1 against, 2 open``; "" where none was tested.
+    """Counts of the pairs of a claim: ``3 pairs for, 1 against, 2 open``; "" if none was tested.
 
-    Beside a claim that is held in its direction alone, by several pairs, stand the paper's
-    differences and ours.
+    For a claim that is held only in its direction, by several pairs, the paper's differences and
+    ours are added.
     """
-    number = Counter(map(spoken, entry["pairs"]))
-    if not sum(number[state] for state in SPOKEN):
+    number = Counter(map(pair_state, entry["pairs"]))
+    if not sum(number[state] for state in PAIR_STATES):
         return ""
     told = [pairs_counted(number)]
     # of one pair the badge has the sizes
@@ -680,7 +681,7 @@ def counted_pairs(entry: Entry) -> str:
 
 
 def _facts(entry: Entry, blocks: Mapping[int, str]) -> dict[str, str]:
-    """What the filter looks at."""
+    """The attributes that the filter uses."""
     values = (
         short_name(entry["paper"]),
         entry["verdict"],
@@ -715,12 +716,12 @@ IDEAS = {
 
 
 def bar(entries: Sequence[Entry]) -> str:
-    """A bar of the pairs of some claims by their state, hollow where only stand-ins tested them."""
+    """A bar of the pairs of some claims by state, hollow if only tested on stand-ins."""
     parts, words = [], []
-    for state in SPOKEN:
+    for state in PAIR_STATES:
         each = {
             hollow: sum(
-                spoken(pair) == state
+                pair_state(pair) == state
                 for pair in pairs_of(entries)
                 if (pair["protocol"] == "stand-in") is hollow
             )
@@ -738,8 +739,8 @@ def bar(entries: Sequence[Entry]) -> str:
 
 
 def paper_cards(entries: Sequence[Entry]) -> str:
-    """The first page's summary: a card with a bar of its pairs for each paper, and what the pairs
-    of all five say.
+    """The first page's summary: a card with a bar of its pairs for each paper, and a sentence on
+    the pairs of all five.
     """
     cards = []
     for key, idea in IDEAS.items():
@@ -752,11 +753,13 @@ def paper_cards(entries: Sequence[Entry]) -> str:
             f" tested, of {len(own)} claims</small></a>"
         )
     number = counts(entries)
-    said = Counter(map(spoken, pairs_of(entries)))
+    said = Counter(map(pair_state, pairs_of(entries)))
     hollow = sum(
         pair["protocol"] == "stand-in" and pair["state"] in SHOWN for pair in pairs_of(entries)
     )
-    key = {state.split()[0]: f"{said[state]} {COUNTED_AS.get(state, state)}" for state in SPOKEN}
+    key = {
+        state.split()[0]: f"{said[state]} {COUNTED_AS.get(state, state)}" for state in PAIR_STATES
+    }
     key["hollow"] = f"outlined: {hollow} of these, on other data than the paper's"
     legend = "".join(f'<li><i class="{kind}"></i>{text}</li>' for kind, text in key.items())
     tested = sum(number[state] for state in SHOWN)
@@ -779,9 +782,7 @@ def paper_cards(entries: Sequence[Entry]) -> str:
 
 
 def counts_table(entries: Sequence[Entry]) -> HTML:
-    """How the pairs and the claims of each paper stand: a table of each, which a phone has room
-    for.
-    """
+    """Counts of the pairs and of the claims of each paper: two tables, which fit a phone."""
     untested = ("not testable here", "not run")
     verdicts = ("held", "open", "contradicted")
     pair_rows: list[list[Cell]] = []
@@ -789,13 +790,13 @@ def counts_table(entries: Sequence[Entry]) -> HTML:
     for key in [*dict.fromkeys(entry["paper"] for entry in entries), None]:
         own = [entry for entry in entries if key in (None, entry["paper"])]
         name = link(short_name(key), f"#{short_name(key).lower()}") if key else "all"
-        pairs = Counter(map(spoken, pairs_of(own)))
+        pairs = Counter(map(pair_state, pairs_of(own)))
         claims = Counter(entry["verdict"] for entry in own)
-        states = [*(pairs[state] for state in SPOKEN), sum(pairs[state] for state in untested)]
+        states = [*(pairs[state] for state in PAIR_STATES), sum(pairs[state] for state in untested)]
         pair_rows.append([name, *(number or None for number in states)])
         claim_rows.append([name, len(own), *(claims[word] or None for word in verdicts)])
     about = "Pairs of the papers, by our records; untested: not testable here, or not run."
-    heads = [HYPHENATED.get(state, state) for state in (*SPOKEN, "untested")]
+    heads = [HYPHENATED.get(state, state) for state in (*PAIR_STATES, "untested")]
     shown = table(["paper", *heads], pair_rows, caption=about)
     judged = table(
         ["paper", "claims", *verdicts], claim_rows, caption="Claims of the papers, by their pairs."
@@ -813,7 +814,7 @@ def bm25_pairs(entries: Sequence[Entry]) -> int:
 
 
 def _bm25(entries: Sequence[Entry]) -> HTML:
-    """BM25 against dense retrievers, told once: it decides nothing about a method."""
+    """BM25 against dense retrievers, stated once: it decides nothing about a method."""
     return HTML(
         f'<p class="dr-note">{bm25_pairs(entries)} pairs compare a dense retriever with BM25. They'
         " decide nothing here, since SQuAD's questions were written with the passage in view and"
@@ -823,13 +824,13 @@ def _bm25(entries: Sequence[Entry]) -> HTML:
 
 
 def _source(entry: Entry) -> Cell:
-    """Where the paper says it, with a link where a page of the book runs that table."""
+    """Where the paper says it, with a link if a page of the book runs that table."""
     source = re.sub(r" (?=\d)", "\N{NO-BREAK SPACE}", entry["source"])
     return link(source, f"../{entry['page']}.html") if entry["page"] else source
 
 
 def short_name(key: str) -> str:
-    """A paper's name as the pages spell it: the title of its own page.
+    """A paper's name on pages: the title of its own page.
 
     Example:
         >>> short_name("dpr_paq"), short_name("simlm")
@@ -870,10 +871,11 @@ def interval_figure() -> HTML:
 
 
 def speed_table(found: Mapping[str, Any]) -> HTML:
-    """Times of this project as shares of other libraries' times, and whether each is short enough.
+    """Times of this project as shares of other libraries' times, and whether each is within its
+    bound.
 
     Args:
-        found: machine, threads and rows, as the benchmarks write them.
+        found: machine, threads and rows, as written by the benchmarks.
     """
     dates = sorted({row["date"] for row in found["rows"]})
     loads = [row["load"] for row in found["rows"]]
@@ -911,8 +913,7 @@ def speed_table(found: Mapping[str, Any]) -> HTML:
 
 
 def _spelled(text: str) -> str:
-    """What a benchmark calls a case, as a page prints it: sizes with commas and signs, words for
-    code words.
+    """The name of a benchmark's case on pages: sizes with commas and signs, words for identifiers.
 
     Example:
         >>> (
@@ -939,7 +940,7 @@ def _spelled(text: str) -> str:
 
 
 def data_page() -> str:
-    """The collections behind the records, with sizes and digests, and a sheet for each."""
+    """The collections behind the records, with sizes and digests, and the data sheet of each."""
     sizes = ("passages", "train_queries", "test_queries")
     known, counted = recorded_collections(), read_json(SPLITS)
     rows: dict[bool, list[list[Cell]]] = {True: [], False: []}
@@ -982,7 +983,7 @@ def data_page() -> str:
 
 
 def max_by_name(known: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Of the states of each collection the one with the most passages."""
+    """The state with the most passages of each collection."""
     largest: dict[str, Mapping[str, Any]] = {}
     for data in sorted(known, key=lambda data: -(data.get("passages") or 0)):
         largest.setdefault(data["name"], data)
@@ -992,11 +993,11 @@ def max_by_name(known: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, An
 def splits_tables(
     known: Sequence[Mapping[str, Any]], counted: Mapping[str, Mapping[str, Any]]
 ) -> list[HTML]:
-    """Dialogues with contexts and candidates, sentence tasks with rows, by split; what was counted
-    in another file is left out.
+    """Dialogues with contexts and candidates, sentence tasks with rows, by split; counts of files
+    other than those that the runs read are left out.
 
     Args:
-        known: of `recorded_collections`; a digest is that of the files that the runs read.
+        known: from `recorded_collections`; the digest is that of the files that the runs read.
         counted: name -> split -> counts and digest, from `SPLITS`.
     """
     rows: dict[str, list[list[Cell]]] = {"contexts": [], "rows": []}
@@ -1032,8 +1033,8 @@ def splits_tables(
 
 
 def _loaded_by(name: str) -> Cell:
-    """A collection's name, and the one that it is loaded by where that is another: what a page made
-    up is loaded by none. It leads to the sheet.
+    """A collection's name, linked to its sheet, and the name that it is loaded by if different;
+    synthetic data of a page have none.
     """
     shown = data_named(name)
     full = shown if shown == name or " " in name else f"{shown} ({name})".replace(") (", "; ")
@@ -1041,13 +1042,13 @@ def _loaded_by(name: str) -> Cell:
 
 
 def _notebook_of(study: str) -> str:
-    """Path of the notebook that shows a study; "" where none does."""
+    """Path of the notebook that shows a study; "" if none does."""
     return notebook_of(study) or f"{PLAN_PAGE}.ipynb" * study.startswith("plan/")
 
 
 def _pages_of(studies: Iterable[str]) -> Cell:
-    """Links to the notebooks that run these studies, by the beginnings of their titles where these
-    differ; many are folded.
+    """Links to the notebooks that run these studies, named by the beginnings of their titles if
+    these differ; many are folded.
     """
     pages = {
         page: title_of(page) for page in sorted({_notebook_of(study) for study in studies} - {""})
@@ -1080,7 +1081,7 @@ def _plain(value: Any) -> Cell:
 
 
 def base_page() -> str:
-    """The embedded base model's card: what it was made from, how, and its loss curve."""
+    """The embedded base model's card: its data, its training, and its loss curve."""
     record = read_json(places.embedded_base() / "record.json")
     sheet = (places.embedded_base() / "README.md").read_text(encoding="utf-8")
     recipe, training, held_out = record["recipe"], record["training"], record["held_out"]
@@ -1139,7 +1140,7 @@ def base_page() -> str:
 
 
 def page_entry(page: str, title: str, repository: str = "") -> str:
-    """The BibTeX entry of a page of the book; where the project has an address, with its link."""
+    """The BibTeX entry of a page of the book, with its link if the project has an address."""
     words = re.sub(r"([&%#_$])", r"\\\1", title)
     facts = book_facts()
     fields = {
@@ -1155,7 +1156,7 @@ def page_entry(page: str, title: str, repository: str = "") -> str:
 
 
 def entry(kind: str, key: str, fields: Mapping[str, Any]) -> str:
-    """A BibTeX entry, a line a field."""
+    """A BibTeX entry, one line per field."""
     lines = "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items())
     return f"@{kind}{{{key},\n{lines}}}\n"
 
@@ -1216,15 +1217,15 @@ def cite_page() -> str:
 
 
 def api_page(package: str) -> str:
-    """All that a package offers, as its docstrings have it."""
+    """The public names of a package with their docstrings."""
     # `lazily` gives a package its names and is none of them
     options = "   :members:\n   :imported-members:\n   :exclude-members: lazily"
     return _page(package, f"```{{eval-rst}}\n.. automodule:: {package}\n{options}\n```")
 
 
 def work_ahead() -> None:
-    """Judge the claims and encode what the page that searches searches: `write_pages` finds both in
-    the cache.
+    """Judge the claims and encode the collection of the search page in advance: `write_pages` finds
+    both in the cache.
     """
     ledger()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
-"""Sphinx extension: numbers and tables of what steps cost as a collection grows, from the file of
-`benchmarks/growth.py`.
+"""Sphinx extension: numbers and tables of the cost of steps as a collection grows, from the file
+written by `benchmarks/growth.py`.
 
-{grown}`steps; encode; seconds a million`      one number, with its unit where it is of bytes
+{grown}`steps; encode; seconds a million`      one number, with its unit if that is bytes
 ```{growth-table} steps                        every step, or "search": exact and approximate
 ```
 """
@@ -20,13 +20,13 @@ from dr_lib.places import project_root
 
 GROWTH = project_root() / "book" / "practice" / "measured" / "growth.json"
 STEPS = ("tokenise", "count n-grams", "BM25: index", "BM25: search", "encode", "exact search")
-"""In the order in which they are taken; the file has them by the alphabet."""
+"""In order of execution; the file has them in alphabetical order."""
 WHOLE = "\N{NON-BREAKING HYPHEN}"
 UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
 def looked_up(cell: str, found: Any) -> Any:
-    """The value that a path leads to; `InputError` where there is none."""
+    """The value at a path of keys; `InputError` if there is none."""
     try:
         for key in (part.strip() for part in cell.split(";")):
             found = found[int(key)] if isinstance(found, list) else found[key]
@@ -40,7 +40,7 @@ def looked_up(cell: str, found: Any) -> Any:
 
 
 def shown(value: float | str, what: str = "") -> str:
-    """A number with three digits that count; of bytes with its unit.
+    """A number with three significant digits; bytes with their unit.
 
     Example:
         >>> (
@@ -77,9 +77,7 @@ def steps_table(found: dict[str, Any]) -> list[list[str]]:
 
 
 def search_table(found: dict[str, Any]) -> list[list[str]]:
-    """A row for each way to search so many vectors: milliseconds a query, and recall and seconds to
-    build of an index.
-    """
+    """One row per search method: milliseconds per query, and recall and build time of an index."""
     rows = [["vectors", "search", "ms per query", "recall", "seconds to build"]]
     for size in found["search"]:
         number = f"{size['vectors']:,}"
@@ -102,7 +100,7 @@ class Grown(SphinxRole):
     """The role."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        """Put the number; the page is read again where the file has changed."""
+        """Insert the number; the page is read again if the file has changed."""
         self.env.note_dependency(str(GROWTH))
         value = looked_up(self.text, read_json(GROWTH))
         return [
@@ -118,7 +116,7 @@ class GrowthTable(SphinxDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Put the table."""
+        """Insert the table."""
         self.env.note_dependency(str(GROWTH))
         head, *rows = TABLES[directives.choice(self.arguments[0], tuple(TABLES))](read_json(GROWTH))
         names = sum(not any(character.isdigit() for character in cell) for cell in rows[0])

@@ -1,8 +1,8 @@
-"""Sphinx extension: notebooks to take home, from their pages and as one archive a session.
+"""Sphinx extension: notebooks to take home, from their pages and as one archive per session.
 
-An archive has the notebooks without outputs and without solutions, and a README that says how to
-run them. Their words are plain Markdown: what Sphinx would fill in, such as a link, a citation or a
-recorded number, is written out. The same sources give the same bytes.
+An archive has the notebooks without outputs and solutions, and a README that says how to run them.
+Their text is plain Markdown: what Sphinx would fill in, such as a link, a citation or a recorded
+number, is written out. The same sources give the same bytes.
 """
 
 import json
@@ -24,9 +24,9 @@ from dr_book.tables import seeds_in
 from dr_lib.places import project_root
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
-"""Time of every file in an archive: the earliest that the format knows."""
+"""Time of every file in an archive: the earliest that the format allows."""
 TORCH_FOR_PROCESSORS = "https://download.pytorch.org/whl/cpu/torch/"
-"""Where PyTorch's own builds without CUDA lie."""
+"""PyTorch's own builds without CUDA."""
 ROLE = re.compile(r"\{([a-z:]+)\}`([^`]+)`")
 DIRECTIVE = re.compile(r"^```\{(\w+)\}([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LABEL = re.compile(r"^\([\w-]+\)=\n", re.MULTILINE)
@@ -36,7 +36,7 @@ NUMBERS = {
     "difference": lambda cell: differing(cell)[0],
     "paper": printed,
 }
-"""Roles that stand for a number of the records or of a paper."""
+"""Roles that insert a number from the records or from a paper."""
 
 
 def plain(text: str, page: str) -> str:
@@ -94,7 +94,7 @@ def _works() -> Mapping[str, Entry]:
 
 
 def title_of(page: str) -> str:
-    """The title of a page of the book; of one that is generated, its name."""
+    """The title of a page of the book; for a generated page, its name."""
     root = project_root()
     if (root / f"{page}.ipynb").is_file():
         text = "".join(
@@ -108,7 +108,7 @@ def title_of(page: str) -> str:
 
 
 def to_take_home(notebook: dict[str, Any], page: str) -> str:
-    """A notebook without outputs, its words plain: the text of its file."""
+    """The file of a notebook without outputs and with plain Markdown."""
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             cell.update(outputs=[], execution_count=None)
@@ -118,11 +118,11 @@ def to_take_home(notebook: dict[str, Any], page: str) -> str:
 
 
 def predict_first(notebook: dict[str, Any], asked: Mapping[str, Any]) -> None:
-    """Put a question in the place of what came out, which moves to the end: a notebook that is
-    given out before class does not answer what the class is asked.
+    """Replace the result by a question, and move the result to the end: a notebook handed out
+    before class must not answer the question put to the class.
 
     Args:
-        notebook: its first cell has the title, the page's question and, after that, the reading.
+        notebook: its first cell has the title, the page's question and then the result.
         asked: a question of `predictions.QUESTIONS`.
     """
     title, question, reading = "".join(notebook["cells"][0]["source"]).split("\n\n", 2)
@@ -141,10 +141,10 @@ def predict_first(notebook: dict[str, Any], asked: Mapping[str, Any]) -> None:
 
 
 def readme(units: Sequence[Mapping[str, Any]], repository: str = "") -> str:
-    """What a student reads first.
+    """The README of an archive, which a student reads first.
 
     Args:
-        units: of the session, as the lesson plan has them.
+        units: of the session, from the lesson plan.
         repository: address of the project, if it has one.
     """
     folder = repository.rstrip("/").rsplit("/", 1)[-1] or "THE-FOLDER-OF-THE-PROJECT"
@@ -175,7 +175,7 @@ def readme(units: Sequence[Mapping[str, Any]], repository: str = "") -> str:
 def write_archive(
     place: Path, units: Sequence[Mapping[str, Any]], repository: str = ""
 ) -> list[str]:
-    """Write one archive and return the names in it."""
+    """Write one archive and return its file names."""
     contents = {"README.txt": readme(units, repository).encode()}
     for unit in units:
         if unit["page"].startswith("notebooks/"):
@@ -207,7 +207,7 @@ def write_archives(folder: Path, plan: Mapping[str, Any], repository: str = "") 
 
 
 def strip_downloads(html: Path) -> None:
-    """Make the notebooks that pages offer ones to take home, without outputs: 10 MB less."""
+    """Replace the notebooks offered on pages by those to take home: 10 MB less."""
     folder = html / "_sources"
     for path in folder.rglob("*.ipynb"):
         page = path.relative_to(folder).with_suffix("").as_posix()
@@ -217,7 +217,7 @@ def strip_downloads(html: Path) -> None:
 
 
 def write(app: Sphinx, failure: Exception | None) -> None:
-    """Write them beside the page of routes."""
+    """Write the archives beside the page of routes."""
     if failure is None and app.builder.format == "html":
         strip_downloads(Path(app.outdir))
         write_archives(Path(app.outdir, "teaching"), load_plan(), app.config.book_repository)

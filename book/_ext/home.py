@@ -1,8 +1,8 @@
 """The first page: a box in which words and vectors answer the same question, and three results,
-each as a small figure with one line on where it comes from.
+each a small figure with one line on its source.
 
-The box opens with questions of Primer that were answered when the book was built; what searches for
-others is loaded when a reader asks. The figures are drawn from records. Page: intro.
+The box opens with questions of Primer answered when the book was built; the search for other
+questions is loaded on demand. The figures are drawn from records. Page: intro.
 """
 
 import html
@@ -40,35 +40,36 @@ from dr_lib.lab import Cache
 from dr_lib.retrieval import Bm25
 
 METHOD = "simlm"
-"""How the retriever of the box, and of the book's own search, was pre-trained."""
+"""The pre-training method of the retriever in the box and in the book's own search."""
 MEASURE, ELSEWHERE = "MRR@10", "nDCG@10"
-"""Of SQuAD, and of the collections that its retrievers search untrained: as book/plan.yaml has it.
+"""Measures on SQuAD, and on the collections that its retrievers search zero-shot, as in
+book/plan.yaml.
 """
 SHOWN, QUESTIONS = 3, 12
 TOPICS = {"primer": "weather, animals, crafts and numbers"}
-"""What the passages of a collection are about."""
+"""Topics of a collection's passages."""
 LETTERS = 110
-"""Of a passage in the box."""
+"""Displayed letters of a passage in the box."""
 FIGURES = ("bottleneck", "collections", "trust")
 WRITTEN = (*(f"extra/found/home-{name}.inc" for name in FIGURES), "extra/found/home-box.inc")
 LOADED = ("bert", "search", "start", "texts", "base-words", f"model-{METHOD}", f"vectors-{METHOD}")
-"""Scripts that the first typed question loads."""
+"""Scripts loaded by the first typed question."""
 BARE = "simlm, 2 layers, 0/100"
 """In records: SimLM with nothing hidden from its encoder and everything from its decoder."""
 WHOLE = "bow, 0, binary"
 """In records: bag of words with nothing hidden from its encoder."""
 HIDDEN = {BARE: "SimLM, 0\xa0%\xa0/\xa0100\xa0%", WHOLE: "bag of words, 0\xa0%"}
-"""... as the figure names them: hidden from the encoder, and from the decoder."""
+"""Their names in the figure: shares hidden from the encoder, and from the decoder."""
 WIDE, ROW = 4.1, 0.38
-"""Inches of a small figure, and of one of its rows."""
+"""Width of a small figure and height of a row, in inches."""
 
 
 def write_home(to: Path, asked: "Searched | None") -> list[Path]:
-    """Write what the first page includes and loads; the page that searches is written before.
+    """Write the parts and scripts of the first page; the search page must be written before.
 
     Args:
         to: the staged source of the book.
-        asked: of the collection that the page searches, `searched(SEARCHED)`.
+        asked: `searched(SEARCHED)`, of the collection that the page searches.
 
     Returns:
         The files written.
@@ -99,9 +100,8 @@ class Searched(NamedTuple):
         passages: titles and texts.
         queries: ids and texts.
         relevant: rows of the relevant passages of each query.
-        ranks: "words" and "meaning" -> rank of each query's first relevant passage, 0 where it is
-            not found.
-        first: of a side, a query's row and a number (`SHOWN` if left out), the rows of its first
+        ranks: "words" and "meaning" -> rank of each query's first relevant passage, 0 if not found.
+        first: function of a side, a query's row and a number (default `SHOWN`): the rows of the top
             passages.
         near: the cosine that the nearest passage exceeds for 95 of 100 queries.
     """
@@ -115,7 +115,7 @@ class Searched(NamedTuple):
 
 
 def searched(name: str) -> Searched | None:
-    """The test questions of a collection with their ranks; None where it has none."""
+    """The test questions of a collection with their ranks; None if it has none."""
     cache = Cache(announce=lambda line: None)
     collection = collections.load(name, allow_duplicates=True)
     if "test" not in collection.splits:
@@ -144,8 +144,9 @@ def searched(name: str) -> Searched | None:
 def answers(name: str, found: Searched | None) -> tuple[dict[str, Any], str]:
     """Some questions with their first hits, and how they were chosen, in two sentences.
 
-    Most are questions whose relevant passage a vector has among its first three and words have not.
-    Then come some where both have it first, and some where words do and the vector is far off.
+    Most are questions whose relevant passage is among the top three by vector and not by words,
+    followed by some where it is first by both, and some where it is found by words and far down by
+    vector.
     """
     if found is None:
         return {"count": 0, "passages": [], "questions": []}, ""
@@ -203,7 +204,7 @@ def beginning(text: str) -> str:
 
 
 def box(told: str, megabytes: float) -> str:
-    """The place of the box, with what it says of its questions and of what a typed one loads."""
+    """The HTML of the box, with notes on its questions and on what a typed one loads."""
     return (
         '<div id="home-ask" class="dr-ask" data-parts="search-page/" hidden></div>'
         "<noscript><p>Here a question is answered by words and by meaning; it needs"
@@ -217,8 +218,8 @@ def box(told: str, megabytes: float) -> str:
 
 
 def bottleneck_figure() -> HTML:
-    """What each method adds to no pre-training: on the collection that it read and was trained on,
-    and on average over others.
+    """The gain of each method over no pre-training: on the collection that it read and was trained
+    on, and on average over others.
     """
     order = ["autoencoder", BARE, WHOLE, "bow", "retromae", "simlm", "mlm"]
     home = plan.Block({**plan.Block.load("plan/core").runs, **plan.Block.load("plan/decoder").runs})
@@ -298,8 +299,8 @@ def collections_figure(primer: Mapping[str, tuple[float, float]]) -> HTML:
 
 
 def in_records() -> dict[str, tuple[float, float]]:
-    """Collection -> BM25 and the best recorded retriever, in percent, where clusters of questions
-    are enough to decide: MedQuAD's templates are too few.
+    """Collection -> BM25 and the best recorded retriever, in percent, for collections with enough
+    clusters of questions to decide: MedQuAD has too few templates.
     """
 
     def of(study: str, label: str, collection: str) -> float:
@@ -332,7 +333,7 @@ def in_records() -> dict[str, tuple[float, float]]:
 
 
 def primer_shares(found: Searched | None) -> dict[str, tuple[float, float]]:
-    """The same of Primer's questions by kind, with the retriever of the box."""
+    """The same for Primer's questions by kind, with the retriever of the box."""
     if found is None:
         return {}
 
@@ -351,9 +352,9 @@ def primer_shares(found: Searched | None) -> dict[str, tuple[float, float]]:
 
 
 def trust_figure() -> HTML:
-    """Of the pairs of methods whose order is certain on SQuAD, how many keep it under a change.
+    """How many of the pairs of methods whose order is certain on SQuAD keep it under a change.
 
-    Methods that still wait for seeds of the plan decide nothing here either.
+    Methods that still wait for the plan's seeds are left out.
     """
     home = plan.Block.load("plan/core")
     complete = [label for label in home.runs if home.seed_count(label) >= plan.seeds_of(1)]
@@ -392,9 +393,9 @@ def trust_figure() -> HTML:
             left = 0.0
             for number, (colour, alpha) in zip(counts, looks, strict=True):
                 share = 100 * number / sum(counts)
-                if number:  # a bar without width would still have an edge
+                if number:  # a bar of zero width would still have an edge
                     axes.barh(place, share, 0.55, left, fc=(colour, alpha), ec=colour)
-                    # a number that its bar cannot hold stands above it
+                    # a number too wide for its bar is placed above it
                     fits = share > 4 * len(str(number))
                     y, align = (place, "center") if fits else (place - 0.3, "bottom")
                     text = {"ha": "center", "va": align, "fontsize": 12}
@@ -428,8 +429,8 @@ def trust_figure() -> HTML:
 
 
 def others() -> dict[str, plan.Block]:
-    """The collections that retrievers trained on SQuAD searched with several seeds, and that have
-    enough clusters of queries to decide anything.
+    """The collections searched by retrievers trained on SQuAD with several seeds that have enough
+    clusters of queries to decide anything.
     """
     blocks = plan.deciding(plan.elsewhere())
     return {name: block for name, block in blocks.items() if block.seed_count("none") > 1}
@@ -440,12 +441,12 @@ def tally(
     pairs: Sequence[tuple[str, str]],
     changed: Sequence[Callable[[str, str], Compared]],
 ) -> list[int]:
-    """How many pairs keep their order: certain, same order, turned, certain of the opposite.
+    """How many pairs keep their order: certainly, in sign, reversed in sign, certainly reversed.
 
     Args:
         first: pair -> its difference before the change.
-        pairs: those that count.
-        changed: for each changed setting, what gives the difference of two labels there.
+        pairs: those to count.
+        changed: for each changed setting, a function of two labels that returns their difference.
     """
     counts = [0, 0, 0, 0]
     for again in changed:
@@ -461,7 +462,7 @@ def _by_block(block: plan.Block, measure: str) -> Callable[[str, str], Compared]
 
 
 def _rows(labels: Sequence[str], height: float = ROW) -> tuple[Figure, Any]:
-    """A small figure with a line for each label, the first on top."""
+    """A small figure with a row for each label, the first on top."""
     figure = Figure(figsize=(WIDE, 1.25 + height * len(labels)), layout="constrained")
     axes = figure.subplots()
     axes.set_yticks(range(len(labels)), [textwrap.fill(label, 16) for label in labels])

@@ -1,9 +1,9 @@
-"""The lecturer's copies of notebooks with exercises: the student's notebooks, and below each
-exercise its solution.
+"""The lecturer's copies of notebooks with exercises: the student's notebooks with the solution
+below each exercise.
 
     python book/_ext/lecturer.py _build/lecturer      # what `make lecturer` runs
 
-Solutions lie in book/teaching/solutions, a file a notebook, with a line `# %% ID` above each, where
+Solutions are in book/teaching/solutions, one file per notebook, each below a line `# %% ID`, where
 ID is the cell of the exercise. The lecturer's copy has the solution below that cell, and calls
 `check` as the cell does. No page, no notebook to download and no archive contains a solution;
 tests/book/test_exercises.py runs them all.
@@ -21,13 +21,13 @@ from handouts import to_take_home
 ROOT = Path(__file__).resolve().parents[2]
 SOLUTIONS = ROOT / "book" / "teaching" / "solutions"
 CHECKED = re.compile(r"^check\(.*\)$", re.MULTILINE)
-"""The line of an exercise that has it marked."""
+"""The line that marks an exercise's answer."""
 
 Notebook = dict[str, Any]
 
 
 def with_exercises(root: Path = ROOT) -> list[Path]:
-    """The notebooks that ask students to write something, in the order of their names."""
+    """The notebooks with exercises, sorted by name."""
     return [
         path
         for path in sorted((root / "notebooks").rglob("*.ipynb"))
@@ -36,7 +36,7 @@ def with_exercises(root: Path = ROOT) -> list[Path]:
 
 
 def exercises(notebook: Notebook) -> dict[str, str]:
-    """Cell id -> source of the cells that have an answer checked."""
+    """Cell id -> source of the cells that check an answer."""
     sources = ((cell["id"], "".join(cell["source"])) for cell in notebook["cells"])
     return {name: source for name, source in sources if CHECKED.search(source)}
 
@@ -52,12 +52,13 @@ def lecturers_copy(path: Path) -> Notebook:
     """A notebook with the solutions of its exercises.
 
     Raises:
-        ValueError: an exercise without a solution, or the other way round.
+        ValueError: an exercise has no solution, or a solution no exercise.
     """
     notebook = json.loads(path.read_text(encoding="utf-8"))
     asked, solved = exercises(notebook), solutions(path)
     if asked.keys() != solved.keys():
-        raise ValueError(f"{path.name}: without partner: {sorted(asked.keys() ^ solved.keys())}")
+        odd = sorted(asked.keys() ^ solved.keys())
+        raise ValueError(f"{path.name}: exercise or solution without its counterpart: {odd}")
     notebook["cells"] = [*_with_solutions(notebook["cells"], solved)]
     return notebook
 

@@ -1,10 +1,10 @@
-"""What the page on masks shows: passages of Primer with the facts that masks are drawn by, and one
-picture of them.
+"""The data of the page on masks: passages of Primer with the statistics that masks depend on, and
+one picture of them.
 
 The page draws masks in the reader's browser, by the rules of `masking`
-(`book/extra/masks-explorer/explorer.js`). Its data are written here: for some passages words,
-pieces, counts and importances, and for a text of the reader's own the tokenizer's pieces and how
-often common words occur. Page: ideas/masks-explorer.
+(`book/extra/masks-explorer/explorer.js`). Its data are written here: words, pieces, counts and
+importances of some passages, and, for a reader's own text, the tokenizer's pieces and the counts of
+common words. Page: ideas/masks-explorer.
 """
 
 import html
@@ -30,16 +30,16 @@ FOLDER = "extra/masks-explorer"
 WRITTEN = ("data.js", "example.inc")
 PASSAGES, SHORTEST, LONGEST = 12, 60, 90
 MOST_WORDS = 6000
-"""As many words of several pieces are in the data, the most frequent ones; others count 1 on the
+"""Number of words of several pieces in the data, the most frequent ones; others count 1 on the
 page.
 """
 WHOLE = {"max_length": 8 * LONGEST, "title": "none"}
-"""Passages whole, without their titles."""
+"""Layout of whole passages without titles."""
 
 
 class Sources(NamedTuple):
-    """What the data are made from: the tokens of a collection, their counts, importances (both
-    ways) and keyword weights.
+    """The sources of the data: the tokens of a collection, their counts, importances (by both
+    definitions) and keyword weights.
     """
 
     tokenizer: PreTrainedTokenizerFast
@@ -51,7 +51,7 @@ class Sources(NamedTuple):
 
 
 def primer_sources() -> Sources:
-    """Those of the built-in collection; stages are kept, so that only the first call takes long."""
+    """The sources from the built-in collection; with cached stages, only the first call is slow."""
     recipe, cache = Recipe(collection="primer"), Cache()
     inputs = Inputs(recipe)
     store = TokenStore.open(cache.get(inputs.passages()) / "store")
@@ -78,8 +78,8 @@ def write_explorer(to: Path, sources: Sources | None = None) -> list[Path]:
 
 
 def chosen_rows(sources: Sources) -> np.ndarray:
-    """Rows of some passages of 60 to 90 words, spread over the collection: mostly plain words, few
-    of them cut up.
+    """Rows of some passages of 60 to 90 words, spread over the collection, with few words of
+    several pieces.
     """
     tokens = np.array(sources.tokenizer.convert_ids_to_tokens(range(sources.store.vocab_size)))
     letters = np.array([token.removeprefix("##").isalpha() for token in tokens])
@@ -102,8 +102,8 @@ def chosen_rows(sources: Sources) -> np.ndarray:
 
 
 def typical_first(sources: Sources, rows: np.ndarray) -> np.ndarray:
-    """The same rows, first the one of which importance spares stop words about as much as in
-    most.
+    """The same rows, beginning with the one in which importance spares stop words to a typical
+    degree.
     """
     spared = []
     for row in rows.tolist():
@@ -123,10 +123,10 @@ def explorer_data(sources: Sources, rows: np.ndarray) -> dict[str, Any]:
     """The data of the page as plain values.
 
     Returns:
-        `passages` (title and words, a word being its pieces, its count and its importance in nats,
-        as the paper has it and with `pmi="minseg"`), `pieces` of the tokenizer and how often each
-        is a whole word (`pieceCounts`), common `words` of several pieces with `wordCounts`, the
-        `total` of words in the collection, and `stop` words.
+        `passages` (title and words; a word is its pieces, its count and its importance in nats, as
+        in the paper and with `pmi="minseg"`), `pieces` of the tokenizer and how often each is a
+        whole word (`pieceCounts`), common `words` of several pieces with `wordCounts`, the `total`
+        number of words in the collection, and `stop` words.
     """
     special = set(sources.tokenizer.all_special_ids)
     ids = [i for i in range(sources.store.vocab_size) if i not in special]
@@ -219,7 +219,7 @@ def example(sources: Sources, row: int) -> str:
 
 
 def _spans(batch: TokenBatch, pieces: list[str], mask: Tensor, encoder: Tensor | None) -> str:
-    """The words of the batch's only passage, their pieces marked where they are hidden."""
+    """The words of the batch's only passage, with hidden pieces marked."""
     words: list[str] = []
     for i in (~batch.special[0]).nonzero()[:, 0].tolist():
         kinds = [

@@ -2,30 +2,29 @@
 
     {measured}`dpr_paq/table03; posts; R@1` a mean over queries and seeds, in percent
     {measured}`evaluation/zero-shot; BM25; nDCG@10; scifact` on one of several collections
-    {measured}`simlm/table03; SimLM; gigabytes` an amount in its own unit; a cosine as it is
+    {measured}`simlm/table03; SimLM; gigabytes` an amount in its own unit; a cosine unscaled
 
     {measured}`simlm/table07; SimLM; queries` how many queries it was measured on
 
     {difference}`simlm/table07; SimLM minus MLM; MRR@10` with its interval; `; mean` or
-    `; clusters` put one part of it
+    `; clusters` inserts only that part
 
-    {spread}`MRR@10; squad; retriever1` the pooled standard deviation from seed to seed
+    {spread}`MRR@10; squad; retriever1` the pooled standard deviation between seeds
 
     {seeds}`simlm/table08` how many seeds its trained rows have, in words; with `; SimLM; MLM` those
     two rows
 
-    {paper}`simlm/table5; SimLM; MRR@10` what a paper prints, from book/papers
+    {paper}`simlm/table5; SimLM; MRR@10` a number printed in a paper, from book/papers
     {paper}`simlm/table5; SimLM minus BERT-base; MRR@10` the difference of two rows
 
     ```{pretraining-costs} methods/equal-budgets
     ```
-    a table of what pre-training took in the records of a study
+    a table of the cost of pre-training in the records of a study
 
-Where a page first says that a difference "may be chance", the words lead to the glossary, which
-explains them.
+The first "may be chance" of a page is linked to its explanation in the glossary.
 
-Study, label and measure are those of the record; where none has them the build fails. A page is
-read again where a record of its studies has changed.
+Study, label and measure are those of the record; if no record has them, the build fails. A page is
+read again if a record of its studies has changed.
 """
 
 from collections.abc import Sequence
@@ -62,8 +61,8 @@ CHANCE = "may be chance"
 
 
 def records_of(cell: str) -> tuple[list[Record], str]:
-    """The records of the configuration that a cell names, one a run, and the measure; `InputError`
-    where there is none.
+    """The records of the configuration that a cell names, one per run, and the measure;
+    `InputError` if there are none.
     """
     study, label, measure, *place = (part.strip() for part in cell.split(";"))
     for scale in SCALES:
@@ -88,19 +87,17 @@ def _place(record: Record) -> str:
 
 
 def measured(cell: str) -> str:
-    """The number of a cell, as prose shows it."""
+    """The number of a cell, as shown in prose."""
     return number(cell, *records_of(cell))
 
 
 def number(cell: str, records: list[Record], measure: str) -> str:
-    """The same of records that were read already: the value of their configuration over all its
-    runs, as tables have it.
-    """
+    """The same for given records: the value of their configuration over all runs, as in tables."""
     if len({record.searched_on["digest"] for record in records}) > 1:
         raise InputError(
             f"several collections for {cell!r}",
             where="{measured}",
-            fix="Name one behind a fourth semicolon.",
+            fix="Name one after a third semicolon.",
         )
     if measure == "queries":
         return f"{len(records[0].query_ids):,}"
@@ -112,7 +109,7 @@ class Measured(SphinxRole):
     """The role."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        """Put the number, whose records the page then depends on."""
+        """Insert the number, and make the page depend on its records."""
         records, measure = records_of(self.text)
         for record in records:
             self.env.note_dependency(str(recorded_folder(record.scale) / record.file_name))
@@ -120,8 +117,8 @@ class Measured(SphinxRole):
 
 
 def trained_rows(cell: str) -> list[list[Record]]:
-    """The rows of a study, or those that are named, whose numbers another seed would change, each
-    with its runs; `InputError` where there is none.
+    """The trained rows of a study, or the named ones, whose numbers depend on the seed, each with
+    its runs; `InputError` if there are none.
     """
     study, *labels = (part.strip() for part in cell.split(";"))
     rows = [own for runs in recorded_by_collection(study).values() for own in runs.values()]
@@ -136,7 +133,7 @@ def trained_rows(cell: str) -> list[list[Record]]:
 
 
 def seeds(numbers: Sequence[int]) -> str:
-    """How many seeds some rows have, in words.
+    """Numbers of seeds, in words.
 
     Example:
         >>> seeds([1, 2]), seeds([2, 2])
@@ -149,7 +146,7 @@ def seeds(numbers: Sequence[int]) -> str:
 
 
 def differing(cell: str) -> tuple[str, list[Record]]:
-    """The difference of two rows as prose shows it, and its records: ``+1.3 [+0.5, +2.1]``, or one
+    """The difference of two rows as shown in prose, and its records: ``+1.3 [+0.5, +2.1]``, or one
     part of it.
     """
     study, rows, measure, *more = (part.strip() for part in cell.split(";"))
@@ -170,7 +167,7 @@ class Difference(SphinxRole):
     """The role."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        """Put the difference, whose records the page then depends on."""
+        """Insert the difference, and make the page depend on its records."""
         text, records = differing(self.text)
         for record in records:
             self.env.note_dependency(str(recorded_folder(record.scale) / record.file_name))
@@ -178,7 +175,7 @@ class Difference(SphinxRole):
 
 
 def spread(cell: str) -> str:
-    """The pooled standard deviation from seed to seed, with its interval: ``0.24 [0.20, 0.32]``."""
+    """The pooled standard deviation between seeds, with its interval: ``0.24 [0.20, 0.32]``."""
     measure, collection, stage = (part.strip() for part in cell.split(";"))
     for _, name, end, pool in seed_variances(measure):
         if (name, end) == (collection, stage):
@@ -194,7 +191,7 @@ class Spread(SphinxRole):
     """The role."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        """Put the standard deviation."""
+        """Insert the standard deviation."""
         return [nodes.inline("", spread(self.text), classes=["measured"])], []
 
 
@@ -202,7 +199,7 @@ class Seeds(SphinxRole):
     """The role."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        """Put the words, which the page's records decide."""
+        """Insert the number of seeds, in words."""
         rows = trained_rows(self.text)
         for record in (record for own in rows for record in own):
             self.env.note_dependency(str(recorded_folder(record.scale) / record.file_name))
@@ -210,8 +207,8 @@ class Seeds(SphinxRole):
 
 
 def printed(cell: str) -> str:
-    """A number of a paper's table, or the difference of two rows; `InputError` where there is none
-    of these names.
+    """A number of a paper's table, or the difference of two rows; `InputError` if a name is
+    unknown.
     """
     table, rows, column = (part.strip() for part in cell.split(";"))
     key, _, name = table.partition("/")
@@ -229,7 +226,7 @@ class Printed(SphinxRole):
     """The role."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        """Put the number, whose paper the page then depends on."""
+        """Insert the number, and make the page depend on its paper."""
         self.env.note_dependency(
             str(places.project_root() / "book" / "papers" / f"{self.text.partition('/')[0]}.yaml")
         )
@@ -237,8 +234,8 @@ class Printed(SphinxRole):
 
 
 def costs_html(study: str) -> str:
-    """What pre-training took on processors in the records of a study, the quickest first; it says
-    where and how it was timed.
+    """The cost of pre-training on processors in the records of a study, the cheapest first; the
+    caption says where and how it was timed.
     """
     timed = on_processors(recorded(study)).items()
     records = {label: [one for one in own if "pretrained" in one.training] for label, own in timed}
@@ -283,7 +280,7 @@ def costs_html(study: str) -> str:
 
 
 def _span(values: Sequence[float], digits: int) -> str:
-    """The least and the most of some values, or the one that they are as printed."""
+    """The range of some values, or the single value that they are when rounded."""
     ends = dict.fromkeys(f"{one:.{digits}f}" for one in (min(values), max(values)))
     return " to ".join(ends)
 
@@ -294,7 +291,7 @@ class Costs(SphinxDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Put it; the page then depends on the study's records."""
+        """Insert it, and make the page depend on the study's records."""
         study = self.arguments[0]
         for record in (one for own in on_processors(recorded(study)).values() for one in own):
             self.env.note_dependency(str(recorded_folder(record.scale) / record.file_name))
@@ -302,8 +299,8 @@ class Costs(SphinxDirective):
 
 
 def pages_to_read(app: Sphinx, env: BuildEnvironment, *_: object) -> list[str]:
-    """All pages where a record has come or gone: which of them it concerns stands in no file that
-    they depend on.
+    """All pages, if a record was added or removed: the pages' dependencies do not tell which of
+    them it concerns.
     """
     now = sorted(
         path.name for scale in SCALES for path in recorded_folder(scale).glob(f"*{PACKED}")
@@ -313,15 +310,15 @@ def pages_to_read(app: Sphinx, env: BuildEnvironment, *_: object) -> list[str]:
 
 
 def read_records_once(app: Sphinx, env: BuildEnvironment, pages: Sequence[str]) -> None:
-    """Read the book's records before the processes that read pages are forked: each of them would
-    read all of them for itself, which took most of its time.
+    """Read the book's records before the processes that read pages are forked: otherwise each would
+    read them all, which took most of its time.
     """
     if pages:
         by_configuration()
 
 
 def link_chance(app: Sphinx, document: nodes.document) -> None:
-    """Lead from the first `CHANCE` of a page to the glossary."""
+    """Link the first `CHANCE` of a page to the glossary."""
     apart = glossary, pending_xref, nodes.title, nodes.literal, nodes.literal_block, nodes.raw
     for text in list(document.findall(nodes.Text)):
         before, said, after = text.partition(CHANCE)

@@ -1,10 +1,9 @@
-r"""Sphinx extension: formulas become MathML, which browsers draw themselves, without script or
-network.
+r"""Sphinx extension: formulas become MathML, which browsers render without script or network.
 
-docutils translates; Sphinx 7 does not offer that converter by itself. `SPACING` puts the thin
-spaces around the name of a function (`\log p`) that MathML leaves out. The LaTeX source stays
-inside as an annotation, for whoever copies a formula. The font, STIX Two Math, lies in
-`_static/fonts`, so that every reader sees the same glyphs.
+docutils translates; Sphinx 7 does not offer its converter. `SPACING` adds the thin spaces around
+the name of a function (`\log p`) that MathML leaves out. The LaTeX source is kept as an annotation,
+for readers who copy a formula. The font, STIX Two Math, is in `_static/fonts`, so that every reader
+sees the same glyphs.
 """
 
 import re
@@ -35,9 +34,7 @@ SPACING = (
 
 
 def to_mathml(latex: str, *, display: bool) -> str:
-    """Translate one formula to a `math` element; a command that is not understood raises
-    `ValueError`.
-    """
+    """Translate one formula to a `math` element; an unknown command raises `ValueError`."""
     drawn = tex2mathml(latex, as_block=display)
     for place, spaced in SPACING:
         drawn = place.sub(spaced, drawn)
@@ -61,7 +58,7 @@ def visit_inline(writer, node: nodes.math) -> None:
 
 
 def visit_block(writer, node: nodes.math_block) -> None:
-    """Write a displayed formula, with its number where it has a label."""
+    """Write a displayed formula, with its number if it has a label."""
     writer.body.append(writer.starttag(node, "div", CLASS="formula"))
     writer.body.append(_translated(writer, node, display=True))
     if node["number"]:
@@ -76,14 +73,14 @@ OPENING, CLOSING = re.compile(r"[(\[“‘]+$"), re.compile(r"^[.,;:!?)\]”’�
 
 
 class Punctuated(SphinxPostTransform):
-    """A formula inside a sentence keeps its brackets and stops: browsers would break the line
-    between them.
+    """Keep an inline formula together with adjacent brackets and punctuation: browsers would break
+    the line between them.
     """
 
     default_priority = 50
 
     def run(self, **_: object) -> None:
-        """Join what opens before a formula, the formula and what closes behind it in one span."""
+        """Put an opening bracket, the formula and closing punctuation into one span."""
         for formula in [*self.document.findall(nodes.math)]:
             span = nodes.inline("", "", classes=["unbroken"])
             before = formula.previous_sibling()

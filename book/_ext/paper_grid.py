@@ -3,8 +3,8 @@
     ```{table-grid} simlm
     ```
 
-A card has the title of a notebook's page without the paper's name, how its pairs of rows stand, and
-its leading figure in small. Which notebooks, and in which order, follows from `_toc.yml`.
+A card has the title of a notebook's page without the paper's name, the counts of its pairs, and its
+leading figure in small. The notebooks and their order are those of `_toc.yml`.
 """
 
 import html
@@ -20,15 +20,15 @@ from generated_pages import bar, counted_pairs
 from sphinx.util.docutils import SphinxDirective
 from table_pages import LEADING
 
-from dr_book.ledger import SPOKEN, spoken
+from dr_book.ledger import PAIR_STATES, pair_state
 from dr_book.ledger import pairs as pairs_of
 from dr_book.tables import per_cent, soft, typographic
 
 OUTLINED = "Outlined: tested on other data than the paper’s."
-"""What a hollow part of a bar means."""
+"""Meaning of a hollow part of a bar."""
 TALL = 290
-"""Height of a figure, in its own units, from which its letters, 12 units high, would be lower than
-10.5 pixels in a card of the usual height, 256 pixels.
+"""Height of a figure, in its own units, above which its letters, 12 units high, would be smaller
+than 10.5 pixels in a card of the usual height, 256 pixels.
 """
 FIGURE = re.compile(r'<div class="dr-figure">.*?</div>', re.DOTALL)
 
@@ -39,13 +39,13 @@ class TableGrid(SphinxDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Put the cards, whose notebooks and claims the page then depends on."""
+        """Insert the cards, and make the page depend on their notebooks and claims."""
         source, paper = Path(self.env.srcdir), self.arguments[0]
         claims = source / "extra" / "claims.json"
         entries = json.loads(claims.read_text(encoding="utf-8")) if claims.is_file() else []
         pages = pages_of(yaml.safe_load((source / "_toc.yml").read_text()), f"papers/{paper}")
         for path in [claims, *(source / f"{page}.ipynb" for page in pages)]:
-            if path.is_file():  # one that is missing would have the page read at every build
+            if path.is_file():  # a missing file would cause the page to be read at every build
                 self.env.note_dependency(str(path))
         up = "../" * self.env.docname.count("/")
         cards = [card(source, page, entries, up) for page in pages]
@@ -54,7 +54,7 @@ class TableGrid(SphinxDirective):
             for entry in entries
             if entry["page"] in pages
             for pair in pairs_of([entry])
-            if spoken(pair) in SPOKEN
+            if pair_state(pair) in PAIR_STATES
         )
         key = f'<p class="dr-source">{OUTLINED}</p>' * outlined
         return [nodes.raw("", f'{key}<div class="dr-grid">{"".join(cards)}</div>', format="html")]
@@ -83,7 +83,7 @@ def card(source: Path, page: str, entries: Sequence[Mapping[str, Any]], up: str)
         source: the staged source of the book.
         page: the notebook's page, "notebooks/simlm/table07_objectives".
         entries: claims of all papers with their verdicts.
-        up: the way from the page with the grid to the root of the book.
+        up: path from the page with the grid to the root of the book.
     """
     title, figure = title_and_figure(source / f"{page}.ipynb")
     size = re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', figure)
@@ -102,7 +102,7 @@ def card(source: Path, page: str, entries: Sequence[Mapping[str, Any]], up: str)
 
 
 def title_and_figure(notebook: Path) -> tuple[str, str]:
-    """Title of a notebook, and its leading figure as a phone shows it, else its first, else ""."""
+    """Title of a notebook, and its leading figure in the phone's version, else its first or ""."""
     if not notebook.is_file():
         return "", ""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
@@ -114,7 +114,7 @@ def title_and_figure(notebook: Path) -> tuple[str, str]:
     ]
     for kind in (LEADING, FIGURE):
         if found := next(filter(None, map(kind.search, shown)), None):
-            # that for a phone, whose letters can still be read
+            # the phone's version, whose letters remain readable
             *_, drawing = re.findall(r"<svg.*?</svg>", found[0], re.DOTALL)
             return title, re.sub(r' (role|aria-label)="[^"]*"', "", drawing, count=2)
     return title, ""

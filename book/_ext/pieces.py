@@ -1,5 +1,5 @@
-"""What the pieces with a drawing that answers have in common: their place on a page, and their data
-as a script, which a page from disk may load.
+"""Shared by the interactive drawings: their placeholder on a page, and their data as a script,
+which a page opened from disk may load.
 """
 
 import html
@@ -15,16 +15,16 @@ from dr_lib.files import write_text
 STYLES = ("masks-explorer/explorer", "explorers/explorers", "explorers/pieces")
 SCRIPTS = ("controls", "pieces")
 WRITTEN = ("price.inc", "rankings.inc", "supplied.inc")
-"""What pages include."""
+"""Files that pages include."""
 
 
 def place(name: str, up: str = "..", *scripts: str) -> HTML:
-    """The place of a piece, which its script fills.
+    """The placeholder of a piece, which its script fills.
 
     Args:
         name: of the piece: its script is `<name>.js`, its data `<name>-data.js`.
-        up: way from the page to the root of the book.
-        scripts: others that it needs, in `extra/explorers`.
+        up: path from the page to the root of the book.
+        scripts: further scripts that it needs, in `extra/explorers`.
     """
     links = "".join(f'<link rel="stylesheet" href="{up}/{style}.css">' for style in STYLES)
     loaded = "".join(
@@ -46,7 +46,7 @@ def write_data(to: Path, name: str, data: Any) -> Path:
 
 
 def write_place(to: Path, name: str, *parts: HTML) -> Path:
-    """Write what a page includes: `<name>.inc`."""
+    """Write the file that a page includes: `<name>.inc`."""
     file = to / FOLDER / f"{name}.inc"
     write_text(file, "".join(part.data for part in parts) + "\n")
     return file

@@ -1,14 +1,14 @@
-"""Sphinx extension: highlighted code without idle spans, whose long lines keep its shape.
+"""Sphinx extension: highlighted code without useless spans, with well-indented long lines.
 
-In a listing, what has the colour of plain text is plain text. Names, punctuation and spaces are
-more than half of the spans and look as they would without one, in both themes. Left out, they make
-the whole site a twelfth smaller.
+In a listing, tokens in the colour of plain text get no span. Names, punctuation and spaces are more
+than half of the spans and look the same without one, in both themes. Without them the whole site is
+a twelfth smaller.
 
-A line that may be too long for a page says how deep it is indented, so that book.css can set its
-continuation below it further in. Where a long line has no space to break at, it may break behind a
-joint of its code, such as a bracket. The pages of whole modules, which scroll instead, go without.
-Options (`--ask`), in listings and in sentences, numbers such as 1e-4 and signs (`-x`, `*x`) are
-marked for the same file, since browsers break a line after any hyphen.
+A line that may be too long for a page states its indentation, so that book.css can indent its
+continuation further. If a long line has no space to break at, it may break at a joint of its code,
+such as a bracket. Pages of whole modules scroll instead. Options (`--ask`), in listings and in
+sentences, numbers such as 1e-4 and signs (`-x`, `*x`) are marked for book.css, since browsers break
+a line after any hyphen.
 """
 
 import html
@@ -45,8 +45,8 @@ COARSE = (
     Name.Decorator,
     Operator.Word,
 )
-"""Kinds that the pages of whole modules tell apart, which are read for their order: a third of
-their bytes is saved.
+"""Token kinds that pages of whole modules distinguish, in order of precedence: this saves a third
+of their bytes.
 """
 TAG = re.compile(r"<[^>]+>")
 OPTION = re.compile(
@@ -60,15 +60,15 @@ JOINT = re.compile(
     r'(?P<dot><span class="o">\.</span>|(?<=\w)\.(?=\w))|<[^>]+>|&\w+;'
     r'|(?P<open>[(\[](?![)\]])|(?<=\w)[/=](?=\w|(?<==)(?:"|&quot;)))'
 )
-"""Where a line may break: before a dot, behind an opening bracket that is not closed at once,
-behind / and =; and other tags.
+"""Where a line may break: before a dot, after an opening bracket that is not closed at once, after
+/ and =; and other tags.
 """
 LITERAL = re.compile(r'<span class="pre">[^<]+</span>')
 NARROW = 30  # characters: every screen has room for them
 
 
 class PlainCode(HtmlFormatter):
-    """The usual formatter, which gives these kinds no span."""
+    """The usual formatter, without spans for these kinds."""
 
     @staticmethod
     def shown_as(kind: Any) -> Any:
@@ -83,7 +83,7 @@ class PlainCode(HtmlFormatter):
 
 
 class ModuleCode(PlainCode):
-    """The same with few kinds; neighbours of one kind share a span."""
+    """The same with few kinds; adjacent tokens of a kind share a span."""
 
     @staticmethod
     @cache
@@ -93,8 +93,8 @@ class ModuleCode(PlainCode):
 
 
 class FoldedCode(PlainCode):
-    """The same with a span around each long line; pygments closes all others at the end of
-    theirs.
+    """The same with a span around each long line; pygments closes all other spans at the end of a
+    line.
     """
 
     def wrap(self, source: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -112,7 +112,7 @@ class FoldedCode(PlainCode):
 
 
 def _with_joints(run: re.Match) -> str:
-    """A run of code, which may break at its joints if a phone has no room for it."""
+    """A run of code that may break at its joints if it is too wide for a phone."""
     if len(html.unescape(TAG.sub("", run[0]))) <= NARROW:
         return run[0]
     return JOINT.sub(
@@ -123,14 +123,14 @@ def _with_joints(run: re.Match) -> str:
 def _break_literals(
     app: Sphinx, page: str, template: str, context: dict[str, Any], tree: nodes.document | None
 ) -> None:
-    """Let long names in sentences break where code does."""
+    """Let long names in sentences break at the same places as code."""
     if "body" in context:
         body = LITERAL.sub(_with_joints, context["body"])
         context["body"] = FLAG.sub(r'<span class="pre option">\1</span>', body)
 
 
 def _mark_whole(app: Sphinx, tree: nodes.document) -> None:
-    """Literals of which no word may be broken."""
+    """Mark literals whose words may not be broken."""
     for literal in tree.findall(nodes.literal):
         words = literal.astext().split()
         if any("-" in word for word in words) and max(map(len, words)) <= NARROW:
@@ -138,7 +138,7 @@ def _mark_whole(app: Sphinx, tree: nodes.document) -> None:
 
 
 def _whole_modules(app: Sphinx) -> list[Any]:
-    """Other pages are written by now."""
+    """Switch to `ModuleCode`: all other pages are already written."""
     app.builder.highlighter.formatter = ModuleCode
     return []
 

@@ -1,10 +1,10 @@
-"""An offer before the result of a page: the reader predicts, then looks. Questions:
+"""A question before the result of a page: the reader predicts, then looks. Questions:
 book/teaching/predictions.yaml.
 
-The options are rows of the page's table. What came out is computed from the paper's table and from
-the book's records, and stands folded below the question. All of it is one folded line; with
-`?predict` in a link, which a teacher may hand out, the script (book/_static/pages.js) closes the
-rest of the page until the reader has answered, or does not want to.
+The options are rows of the page's table. The answer is computed from the paper's table and from the
+book's records, and folded below the question. All of it is folded into one line; with `?predict` in
+a link, which a teacher may hand out, the script (book/_static/pages.js) hides the rest of the page
+until the reader has answered or declined.
 """
 
 import html
@@ -21,13 +21,13 @@ QUESTIONS = Path(__file__).resolve().parents[1] / "teaching" / "predictions.yaml
 
 
 def prediction_html(asked: Mapping[str, Any]) -> str:
-    """Question, options and, folded, what came out, on one line.
+    """Question, options and, folded, the answer, on one line.
 
     Args:
         asked: a question of `QUESTIONS`.
 
-    Each option has its place among the options in the paper and in the records, 1 for what was
-    asked for.
+    Each option has its rank among the options in the paper and in the records; 1 is the correct
+    answer.
     """
     sources, lowest = values(asked), asked.get("lowest", False)
     orders = {
@@ -36,7 +36,7 @@ def prediction_html(asked: Mapping[str, Any]) -> str:
     }
     options = []
     for label, text in asked["options"].items():
-        # one option alone has no place among others
+        # a single option has no rank
         ranked = {
             name: order for name, order in orders.items() if label in order and len(order) > 1
         }
@@ -71,8 +71,8 @@ def prediction_html(asked: Mapping[str, Any]) -> str:
 
 
 def values(asked: Mapping[str, Any]) -> dict[str, tuple[dict[str, float], str]]:
-    """For "paper" and "records", as far as there are any: the value of each option in percent, and
-    what it is.
+    """For "paper" and "records", if available: the value of each option in percent, and a
+    description.
     """
     found: dict[str, tuple[dict[str, float], str]] = {}
     if "printed" in asked:
@@ -106,7 +106,7 @@ def load_questions() -> Mapping[str, Any]:
 
 
 def judged(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those entries of the ledger of which some pair was run and could be tested."""
+    """The entries of the ledger with a pair that was run and could be tested."""
     return [
         entry
         for entry in entries

@@ -1,9 +1,8 @@
-"""Imported for what it leaves in memory: what nearly every notebook of the book would work out
-again.
+"""Imported for its side effects: it caches in memory what nearly every notebook would compute.
 
 The process from which `run_notebooks` forks its kernels imports it, so that sixty kernels need not
-read the library's code for their stages' keys, unpack the book's records, sort them by
-configuration and pool what they show from seed to seed each by itself.
+each read the library's code for their stages' keys, unpack the book's records, group them by
+configuration and pool the variance between seeds.
 """
 
 import sys
@@ -18,7 +17,7 @@ from dr_book import measured
 from dr_lib.errors import InputError
 from dr_lib.stages import names_in
 
-with suppress(InputError):  # what cannot be read is for the page to tell that reads it
+with suppress(InputError):  # the page that reads an unreadable file reports it
     for module in [name for name in sys.modules if name.startswith(("dr_lib.", "dr_book."))]:
         names_in(module)
     measured.seed_variances("MRR@10")  # the measure of nearly every page

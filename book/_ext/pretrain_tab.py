@@ -1,10 +1,9 @@
-"""What pre-training in a tab learns from: the passages of Primer, their words and a question of
-each; and what it led to.
+"""The data of pre-training in a tab: the passages of Primer, their words and a question about each;
+and its results.
 
 The page trains in the reader's browser (`book/extra/pretrain-tab/model.js`, with the layers of
-`book/extra/search-page/bert.js`); its passages are written here when the book is built. What came
-out over several seeds stands in `book/ideas/measured/pretrain_tab.json`, made with the same scripts
-by
+`book/extra/search-page/bert.js`); its passages are written here when the book is built. Results
+over several seeds are in `book/ideas/measured/pretrain_tab.json`, computed by the same scripts with
 
     python book/_ext/pretrain_tab.py       # with node; minutes
 
@@ -39,24 +38,22 @@ SCRIPT = places.project_root() / "book" / FOLDER / "model.js"
 LAYERS = places.project_root() / "book" / "extra" / "search-page" / "bert.js"
 MEASURED = places.project_root() / "book" / "ideas" / "measured" / "pretrain_tab.json"
 ASKED = "words"
-"""The kind of question: those that repeat words of their passage. No small model finds the
-others.
+"""The kind of questions used: those that repeat words of their passage. So small a model does not
+find the others.
 """
 LONGEST, FEWEST = 20, 3
-"""Tokens of a passage with [CLS] and [SEP], and how often a word must occur to be in the
-vocabulary.
-"""
+"""Most tokens of a passage with [CLS] and [SEP], and minimum count of a word in the vocabulary."""
 SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")
 SIZES = {"longest": LONGEST, "hidden": 32, "inner": 64, "heads": 4, "gain": 3}
 SETTINGS = {"batch": 8, "rate": 0.006, "warm": 20, "held": 60, "rates": [0.3, 0.8]}
 SHOWN = 12
-"""Words shown of each passage."""
+"""Displayed words of each passage."""
 SEEDS, STEPS, EVERY = 3, 1000, 250
 WORD = re.compile(r"[a-z]{2,}").findall
 
 
 def write_tab(to: Path) -> list[Path]:
-    """Write the passages and the table of what was measured into the staged source of the book."""
+    """Write the passages and the table of results into the staged source of the book."""
     data = json.dumps(tab_data(), separators=(",", ":"))
     write_text(to / FOLDER / WRITTEN[0], f"window.pretrainData = {data};\n")
     write_text(to / FOLDER / WRITTEN[1], measured_table(read_json(MEASURED)).data + "\n")
@@ -64,13 +61,13 @@ def write_tab(to: Path) -> list[Path]:
 
 
 def tab_data() -> dict[str, Any]:
-    """What the page trains on.
+    """The training data of the page.
 
     Returns:
         `sizes` and `settings` of the training, `passages` and `queries` as ids of words (query i is
-        judged relevant to passage i alone), and the `titles`, beginnings (`texts`) and queries
-        (`asked`) that the page shows. In `settings`, `guess` is the loss of whoever knows the
-        frequencies of the words and nothing else, `bm25` the MRR@10 of BM25.
+        judged relevant only to passage i), and the `titles`, beginnings (`texts`) and queries
+        (`asked`) that the page shows. In `settings`, `guess` is the loss of a model that knows only
+        the frequencies of words, `bm25` the MRR@10 of BM25.
     """
     collection = collections.load("primer")
     questions = {
@@ -107,8 +104,8 @@ def tab_data() -> dict[str, Any]:
 
 
 def content_words(text: str) -> list[str]:
-    """Its words in order, lower case, without stop words: a vector of 32 numbers has no room for
-    "the".
+    """The words of a text in order, lower case, without stop words: a vector of 32 numbers has no
+    room for "the".
     """
     return [word for word in WORD(text.lower()) if word not in stop_words()]
 
@@ -116,7 +113,7 @@ def content_words(text: str) -> list[str]:
 def _bm25(
     passages: Sequence[Sequence[int]], queries: Sequence[Sequence[int]], known: Sequence[str]
 ) -> float:
-    """MRR@10 of BM25 that reads the same words of passages and queries."""
+    """MRR@10 of BM25 on the same words of passages and queries."""
     texts, asked = (
         [" ".join(known[i] for i in one[1:-1]) for one in side] for side in (passages, queries)
     )
@@ -126,8 +123,8 @@ def _bm25(
 
 
 def measured_table(found: Mapping[str, Any]) -> HTML:
-    """Means over seeds, with the lowest and the highest: a column for each kind of pre-training,
-    which a phone has room for.
+    """Means over seeds, with minimum and maximum: a column for each kind of pre-training, narrow
+    enough for a phone.
     """
     steps = ["before", *[f"after {step:,} steps" for step in found["steps"][1:]]]
     columns = [[_spread(now) for now in zip(*one["mrr"], strict=True)] for one in found["runs"]]
@@ -161,7 +158,7 @@ def _spread(values: Sequence[float]) -> Cell:
 
 
 def script_digest() -> str:
-    """SHA-256 (hex) of the scripts that train, without comments and spaces, and of the settings."""
+    """SHA-256 (hex) of the training scripts, without comments and spaces, and of the settings."""
     scripts = "".join(path.read_text(encoding="utf-8") for path in (LAYERS, SCRIPT))
     code = re.sub(r"/\*.*?\*/|//[^\n]*|\s+", "", scripts, flags=re.DOTALL)
     return hashlib.sha256(f"{code}{SIZES}{SETTINGS}{FEWEST}{ASKED}".encode()).hexdigest()
@@ -184,7 +181,7 @@ console.log(JSON.stringify({ found, seconds: process.cpuUsage().user / 1e6 }));
 
 
 def measure() -> None:
-    """Train over all seeds and write what came out."""
+    """Train with all seeds and write the results."""
     data, steps = tab_data(), [*range(0, STEPS + 1, EVERY)]
     encoder, decoder = SETTINGS["rates"]
     kinds = {

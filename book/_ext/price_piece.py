@@ -1,4 +1,4 @@
-"""What a pre-training costs and what it gains, with a cut that a reader moves.
+"""Cost and gain of a pre-training, with a budget that a reader can move.
 
 Its script is `book/extra/explorers/price.js`. Page: methods/words_and_cost.
 """
@@ -18,17 +18,17 @@ from dr_lib.objectives import FAMILIES
 
 NAME, MEASURE = "price", "MRR@10"
 STUDIES = {"simlm/figure03": "no pre-training", "methods/equal-budgets": "none"}
-"""Studies of one recipe, the first over numbers of steps -> their row without pre-training."""
+"""Studies of the same recipe, the first over numbers of steps -> their row without pre-training."""
 BUDGETS = {
     "steps": ("equal steps", "steps"),
     "operations": ("equal work", "× 10¹² operations"),
     "seconds": ("equal time", "seconds on one H100"),
 }
-"""Words of each of `price.UNITS` on its button, and behind a number."""
+"""Labels of each of `price.UNITS`: on its button, and after a number."""
 
 
 def rows() -> list[Price]:
-    """Every pre-training of the studies, one a method and number of steps, by method."""
+    """Every pre-training of the studies, one per method and number of steps, by method."""
     found: dict[tuple[str, int], Price] = {}
     for study, baseline in STUDIES.items():
         runs = recorded(study)
@@ -38,9 +38,8 @@ def rows() -> list[Price]:
 
 
 def trails(priced: Sequence[Price]) -> list[dict[str, Any]]:
-    """Name of each method, the number of its family, which is that of its colour in figures, and
-    its points, cheapest first: a cost for each of `BUDGETS` or None, and the gain with the ends of
-    its interval.
+    """Name of each method, number of its family, which determines its colour in figures, and its
+    points, cheapest first: a cost for each of `BUDGETS` or None, and the gain with its interval.
     """
     points: dict[str, list[dict[str, Any]]] = {}
     for row in priced:
@@ -56,7 +55,7 @@ def trails(priced: Sequence[Price]) -> list[dict[str, Any]]:
 
 
 def rows_table(priced: Sequence[Price]) -> HTML:
-    """The same as a table, folded."""
+    """The same as a folded table."""
     cells = [
         [named(row.method), row.steps, row.operations, row.seconds, interval_cell(row.gain, True)]
         for row in sorted(priced, key=lambda row: -row.gain.mean)

@@ -1,9 +1,9 @@
-"""How the book's prose reads, in numbers: `python book/_ext/prose.py [PAGE ...]`.
+"""Statistics of the book's prose: `python book/_ext/prose.py [PAGE ...]`.
 
-Prints, page by page and in sum, the words of paragraphs and lists, the sentences over 35 words,
-the negations and numbers per 100 words and the links per paragraph; `--long` prints the long
-sentences too, `--negated` those that negate. It never fails: a page may need a long sentence.
-Headings, tables, code, equations, drawings and folded solutions do not count.
+Prints, page by page and in total, the words of paragraphs and lists, the sentences over 35 words,
+the negations and numbers per 100 words and the links per paragraph; `--long` also prints the long
+sentences, `--negated` those that negate. It never fails: a page may need a long sentence. Headings,
+tables, code, equations, drawings and folded solutions do not count.
 """
 
 import argparse
@@ -29,7 +29,7 @@ LINKS = re.compile(r"\{(?:doc|ref|numref|term)\}`|\]\([^)]+\)|<https?://")
 
 @dataclass(frozen=True)
 class Prose:
-    """Counts of one page, or of several in sum."""
+    """Counts of one page, or the sums of several."""
 
     words: int = 0
     paragraphs: int = 0
@@ -54,7 +54,7 @@ class Prose:
 
 
 def markdown(page: Path) -> str:
-    """The markdown of a page: of a notebook, its markdown cells."""
+    """The Markdown of a page; for a notebook, of its Markdown cells."""
     text = page.read_text(encoding="utf-8")
     if page.suffix != ".ipynb":
         return text
@@ -78,7 +78,7 @@ def paragraphs(text: str) -> Iterator[str]:
 
 
 def _inside(fence: re.Match) -> str:
-    """What a reader reads of a fence: the text of an admonition, and nothing of others."""
+    """The prose inside a fence: the text of an admonition, and nothing of other fences."""
     name, _, body = fence[2].partition("\n")
     if not re.match(r"\{(admonition|note|tip|warning|important|dropdown)\}", name.strip()):
         return "\n\n"
@@ -86,7 +86,7 @@ def _inside(fence: re.Match) -> str:
 
 
 def shown(paragraph: str) -> str:
-    """A paragraph as a reader sees it: links by their text, roles of numbers as numbers."""
+    """A paragraph as a reader sees it: links as their text, roles of numbers as numbers."""
     text = re.sub(
         r"\{difference\}`([^`]+)`",
         lambda cell: "0.0" if cell[1].count(";") > 2 else "0.0 (0.0 to 0.0)",
@@ -125,7 +125,7 @@ def count(text: str) -> Prose:
 
 
 def main() -> None:
-    """Print the table, and the sentences that are asked for."""
+    """Print the table, and sentences on request."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
         "pages", nargs="*", type=Path, help="all pages of the book if none is named"

@@ -1,8 +1,8 @@
 """The question generator that comes with the book: the small base model, trained on SQuAD's
 training questions.
 
-`dr-lib try`, the page of one's own corpus and every smoke run write their questions with it. It
-lies in `book/weights/questions-2x128` with the record of its training, put there by
+`dr-lib try`, the page on your own corpus and every smoke run write their questions with it. It is
+in `book/weights/questions-2x128` with the record of its training, written by
 
     python book/_ext/question_weights.py    # SQuAD from DR_DATA or the hub; half an hour of a core
 
@@ -26,7 +26,7 @@ SETTINGS = {"steps": 3000, "learning_rate": 1e-3, "tokens_per_batch": 8192, "che
 
 
 def main() -> None:
-    """Train the generator, or take it from the cache, and write its weights in 16 bits with its
+    """Train the generator, or load it from the cache, and write its weights in 16 bits with its
     record.
     """
     recipe = lab.recipe_at("laptop", {"auxiliary": {"questions": SETTINGS}}, COLLECTION)
@@ -56,7 +56,7 @@ def main() -> None:
     with fresh_folder(places.embedded_writer(), "question generator") as draft:
         model = load_seq2seq(made / "model").to(torch.float16)
         for part in (model.config.encoder, model.config.decoder):
-            part._name_or_path = ""  # a place of this machine
+            part._name_or_path = ""  # a path of this machine
         save_masked_lm(model, load_tokenizer(made / "model"), draft)
         write_json(draft / "record.json", record)
     print(places.embedded_writer())

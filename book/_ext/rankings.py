@@ -1,4 +1,4 @@
-"""Words or meaning: one question's two rankings joined by lines, and the ranks of all SQuAD
+"""Words or meaning: a question's two rankings connected by lines, and the ranks of all SQuAD
 questions before and after pre-training.
 
 Its script is `book/extra/explorers/rankings.js`. Page: ideas/dual-encoders.
@@ -21,18 +21,19 @@ from dr_lib.lab import Record
 
 NAME = "rankings"
 DEPTH, EACH = 10, 14
-"""Passages of a ranking, and questions of each kind."""
+"""Number of passages in a ranking, and of questions of each kind."""
 STUDY, BEFORE = "plan/core", "none"
 AFTER = ("autoencoder", "bow", "retromae", "simlm", "mlm")
 SIDES = {"words": "BM25", "meaning": "retriever"}
 CLASSES = ("1", "2–3", "4–10", "11–100", "beyond")
-"""Ranks of the relevant passage, as MRR@10 and R@100 of a question tell them apart."""
+"""Classes of the relevant passage's rank, as far as MRR@10 and R@100 of a question determine it."""
 
 
 def ranked(found: Searched) -> tuple[list[str], list[dict[str, Any]]]:
-    """Titles, and some questions with the rows among them that words and vectors put first.
+    """Titles, and some questions with the indices of the titles ranked first by words and by
+    vectors.
 
-    The questions of each kind are drawn once and for all; none is chosen for what is found.
+    The questions of each kind are drawn with a fixed seed; none is chosen for its result.
     """
     kinds = by_kind(found.queries["id"]) or {"": [*range(len(found.queries["id"]))]}
     shown: dict[int, int] = {}
@@ -54,8 +55,8 @@ def ranked(found: Searched) -> tuple[list[str], list[dict[str, Any]]]:
 
 
 def classes(records: Sequence[Record]) -> np.ndarray:
-    """Which of `CLASSES` each question's relevant passage is in: `[runs, queries]` int, for
-    questions with one.
+    """Index in `CLASSES` of each question's relevant passage: `[runs, queries]` int, for questions
+    with exactly one.
     """
     reciprocal, within = (per_query(records, measure) for measure in ("MRR@10", "R@100"))
     return np.select(
@@ -64,11 +65,11 @@ def classes(records: Sequence[Record]) -> np.ndarray:
 
 
 def moved(before: np.ndarray, after: np.ndarray | None = None) -> np.ndarray:
-    """How many questions go from one class to another, averaged over all pairs of runs.
+    """How many questions move from one class to another, averaged over all pairs of runs.
 
     Args:
         before: classes `[runs, queries]`.
-        after: the same of other runs; None takes the pairs of different runs of `before`.
+        after: those of other runs; None takes pairs of different runs in `before`.
 
     Returns:
         `[classes before, classes after]` float.
@@ -86,7 +87,7 @@ def moved(before: np.ndarray, after: np.ndarray | None = None) -> np.ndarray:
 
 
 def matrices() -> list[dict[str, Any]]:
-    """The matrix of each method, rounded, after that of no pre-training with itself."""
+    """The matrix of no pre-training against itself, then that of each method, rounded."""
     runs = recorded(STUDY)
     if len(runs.get(BEFORE, ())) < 2:
         return []
@@ -101,7 +102,7 @@ def matrices() -> list[dict[str, Any]]:
 
 
 def ranks_table(questions: Sequence[Mapping[str, Any]], titles: Sequence[str]) -> HTML:
-    """Rank of each question's passage on both sides, folded."""
+    """Rank of each question's passage by words and by vectors, folded."""
     rows = [
         [one["text"], titles[one["right"]], *(one[side]["rank"] or None for side in SIDES)]
         for one in questions
@@ -112,14 +113,14 @@ def ranks_table(questions: Sequence[Mapping[str, Any]], titles: Sequence[str]) -
 
 
 def matrix_table(matrix: Mapping[str, Any]) -> HTML:
-    """One matrix, for a page without JavaScript."""
+    """One matrix as a table, for pages without JavaScript."""
     rows = [[rank, *counts] for rank, counts in zip(CLASSES, matrix["counts"], strict=True)]
     about = f"Questions by rank without pre-training (rows) and with {matrix['name']} (columns)."
     return table(["before", *CLASSES], rows, caption=about)
 
 
 def write_rankings(to: Path, found: Searched | None) -> list[Path]:
-    """Write the piece into the staged source of the book; `home` has its searches."""
+    """Write the piece into the staged source of the book; its searches come from `home`."""
     titles, questions = ranked(found) if found else ([], [])
     data = {"titles": titles, "questions": questions, "classes": CLASSES, "moves": matrices()}
     runs = {label: rows for label, rows in recorded(STUDY).items() if label in (BEFORE, *AFTER)}

@@ -1,5 +1,5 @@
-"""Write the table of papers into README.md: tables with a notebook, and the compared pairs by what
-became of them.
+"""Write the table of papers into README.md: tables with a notebook, and the compared pairs by
+state.
 
     dr-lib ledger --json | python book/_ext/readme_table.py
 """
@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from dr_book.ledger import SPOKEN, spoken
+from dr_book.ledger import PAIR_STATES, pair_state
 
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN, END = ("<!-- ledger: made by book/_ext/readme_table.py -->", "<!-- end of ledger -->")
@@ -24,12 +24,10 @@ PAPERS = {
 
 
 def table(claims: list[dict[str, Any]]) -> str:
-    """The rows of all papers in Markdown; what was not run or cannot be tested here counts as
-    neither.
-    """
+    """The rows of all papers in Markdown, without pairs that are not run or not testable here."""
     states: dict[str, Counter[str]] = defaultdict(Counter)
     for claim in claims:
-        states[claim["paper"]].update(map(spoken, claim.get("pairs", [])))
+        states[claim["paper"]].update(map(pair_state, claim.get("pairs", [])))
     lines = [
         "| paper | tables with a notebook | pairs supported | open | wait for seeds"
         " | contradicted |",
@@ -37,13 +35,13 @@ def table(claims: list[dict[str, Any]]) -> str:
     ]
     for paper, name in PAPERS.items():
         notebooks = len(list((ROOT / "notebooks" / paper).glob("*.ipynb")))
-        cells = " | ".join(str(states[paper][state]) for state in SPOKEN)
+        cells = " | ".join(str(states[paper][state]) for state in PAIR_STATES)
         lines.append(f"| {name} | {notebooks} | {cells} |")
     return "\n".join(lines)
 
 
 def with_table(readme: str, claims: list[dict[str, Any]]) -> str:
-    """The README with the table between its two marks."""
+    """The README with the table between its markers."""
     before, rest = readme.split(BEGIN)
     return f"{before}{BEGIN}\n{table(claims)}\n{END}{rest.split(END)[1]}"
 

@@ -1,4 +1,4 @@
-"""Run notebooks through papermill: processes of their own for each, several side by side, whole
+"""Run notebooks through papermill: separate processes for each, several in parallel, complete
 outputs or none::
 
     python book/_ext/run_notebooks.py [NOTEBOOKS] [--scale NAME] [-p NAME VALUE] [--cluster WHERE]
@@ -6,8 +6,8 @@ outputs or none::
 Unchanged notebooks are not run again: an executed notebook contains the digest of everything it
 depends on.
 
-Page of the book: practice/ci-batches. Every notebook has its own log; a failing one is named with
-its cell and error, the others still run, and the exit status says so.
+Page of the book: practice/ci-batches. Every notebook has its own log; a failing one is reported
+with its cell and error, the others still run, and the exit status says so.
 """
 
 import argparse
@@ -56,10 +56,10 @@ with one_line_if_stopped():
     from dr_lib.stages import drop_docstrings, spell_seconds
     from dr_lib.training import machine
 
-# Half of a small notebook's time is the import of torch and transformers. Under Linux one process
-# imports them, and kernels are forked from it. Where a fork of such a process is not safe (other
-# systems; more threads than one, which may be running by then, and a forked process would wait for
-# them for ever) every kernel imports them by itself.
+# Half of a small notebook's time is the import of torch and transformers. On Linux one process
+# imports them, and kernels are forked from it. If forking it is not safe (on other systems, or if
+# it has several threads, for which a forked process might wait for ever), every kernel imports them
+# by itself.
 IMPORTED = [
     "dr_lib.lab",
     "dr_book.comparison",
@@ -69,10 +69,10 @@ IMPORTED = [
     "ipykernel.kernelapp",
     "ipykernel.debugger",
 ]
-# notebooks from which on that process also prepares what nearly all of them would work out alike,
-# in five seconds
+# with at least this many notebooks, that process also computes what nearly all of them need, which
+# takes five seconds
 SEVERAL = 4
-BAR = re.compile(r"(%\|.*\||\dit \[|: \d+ \S+ \[)")  # of tqdm, with a total and without
+BAR = re.compile(r"(%\|.*\||\dit \[|: \d+ \S+ \[)")  # tqdm's, with and without a total
 
 
 def run_notebooks(
@@ -87,20 +87,20 @@ def run_notebooks(
     """Execute notebooks and put the results where the book is built from.
 
     Args:
-        sources: notebooks, or folders of them; default the project's `notebooks`.
+        sources: notebooks, or folders of them; default: the project's `notebooks`.
         scale: a name in notebooks/scales, or a YAML file, whose keys become parameters.
         parameters: further parameters, which override the scale's.
-        jobs: notebooks at a time; default processor cores divided by `threads`.
+        jobs: notebooks at a time; default: processor cores divided by `threads`.
         threads: threads of each notebook (`DR_THREADS`).
-        to: folder of the executed notebooks, default `_build/executed`; their place below
-            `notebooks` is kept.
+        to: folder of the executed notebooks, default `_build/executed`; paths below `notebooks` are
+            kept.
 
     Returns:
         0 if every notebook ran, 1 otherwise.
 
     Raises:
-        InputError: no notebook found, no such scale, a parameter that none of them has, or a
-            collection that cannot be opened.
+        InputError: there is no notebook or no such scale, none of the notebooks has a parameter, or
+            a collection cannot be opened.
     """
     notebooks, settings, parameters = (
         find_notebooks(sources),
@@ -108,10 +108,10 @@ def run_notebooks(
         dict(parameters or {}),
     )
     values = read_yaml(settings) | parameters
-    # a file of one's own is checked too
+    # a user's own file is checked too
     check_parameters(notebooks, values if settings.name != f"{scale}.yaml" else parameters)
     if isinstance(place := parameters.get("collection"), str):
-        # what is wrong with it is known now, not after a kernel has started for each notebook
+        # errors are reported now, not after a kernel has started for each notebook
         open_collection(place)
     target = to or places.project_root() / "_build" / "executed"
     inputs = inputs_digest(values, threads)
@@ -142,8 +142,8 @@ def run_notebooks(
                 states[state] += 1
                 bar.update()
                 tqdm.write(line)
-        # Ctrl-C or TERM: what waits never starts, what runs is stopped and continues from its
-        # stages
+        # Ctrl-C or TERM: waiting notebooks do not start; running ones stop, and continue from their
+        # stages next time
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in under_way.copy():
@@ -158,10 +158,10 @@ def run_notebooks(
 
 
 def find_notebooks(sources: Sequence[Path]) -> list[Path]:
-    """Notebooks named or found in folders, each once, in order; those beside folders come before
-    what is in the folders.
+    """Named notebooks and those in folders, each once, in order; in a folder, notebooks come before
+    those in subfolders.
 
-    So the last ones to start are short, and no core waits long for another at the end.
+    So the last ones to start are short, and no core is idle for long at the end.
     """
     found: dict[Path, None] = {}
     for source in sources or [places.project_root() / "notebooks"]:
@@ -182,14 +182,12 @@ def find_notebooks(sources: Sequence[Path]) -> list[Path]:
     places_of_results = Counter(map(place_of, found))
     if twice := [name for name, count in places_of_results.items() if count > 1]:
         fix = "Run them one after the other, each with its own --to, or rename one."
-        raise InputError("several notebooks would have one result", where=twice[0], fix=fix)
+        raise InputError("several notebooks would write one result", where=twice[0], fix=fix)
     return list(found)
 
 
 def check_parameters(notebooks: Sequence[Path], names: Iterable[str]) -> None:
-    """Refuse a parameter that none of the notebooks has: it would change nothing, and nobody would
-    know.
-    """
+    """Refuse a parameter that none of the notebooks has: it would silently have no effect."""
     contents = {notebook: read_json(notebook) for notebook in notebooks}
     if broken := [
         notebook
@@ -197,7 +195,7 @@ def check_parameters(notebooks: Sequence[Path], names: Iterable[str]) -> None:
         if not (isinstance(content, dict) and "cells" in content)
     ]:
         raise InputError(
-            "is no notebook", where=broken[0], fix="Give a file that Jupyter has saved."
+            "is not a notebook", where=broken[0], fix="Give a file that Jupyter has saved."
         )
     known = set().union(*map(parameters_of, contents.values()))
     for name in names:
@@ -223,13 +221,12 @@ def run_notebook(
     context: Any,
     under_way: set[BaseProcess],
 ) -> tuple[str, str]:
-    """Execute one notebook in processes of its own; its result appears under `target` only if all
+    """Execute one notebook in separate processes; its result appears under `target` only if all
     cells ran.
 
     Returns:
-        "ran" or "failed", and a line on it. An executed notebook holds the key of all that it
-        depends on, where that can neither get lost nor stay behind; of a failed one what was
-        executed lies beside its log.
+        "ran" or "failed", and a line on it. An executed notebook contains the key of everything it
+        depends on; the partial result of a failed one is beside its log.
     """
     name = place_of(notebook)
     result = target / name
@@ -269,12 +266,12 @@ def run_notebook(
 
 
 def forking(variables: Mapping[str, str], number: int = 1) -> Any:
-    """The context of so many processes, forked from one that has `IMPORTED` in memory and these
-    variables.
+    """The context of this many processes, forked from one with `IMPORTED` in memory and these
+    environment variables.
     """
     context, before = multiprocessing.get_context("forkserver"), dict(os.environ)
     context.set_forkserver_preload([*IMPORTED, *["prepared"] * (number >= SEVERAL)])
-    os.environ.update(variables)  # libraries read the number of their threads as they are imported
+    os.environ.update(variables)  # libraries read the number of threads when imported
     forkserver.ensure_running()
     os.environ.clear()
     os.environ.update(before)
@@ -289,7 +286,7 @@ def execute(
     folder: Path,
     log: Path,
 ) -> None:
-    """In a process of its own: papermill on one notebook, its words into the log."""
+    """Run papermill on one notebook, in a separate process; its output goes to the log."""
     with log.open("w", encoding="utf-8") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -297,32 +294,32 @@ def execute(
     os.chdir(folder)
     if multiprocessing.current_process().name.startswith("ForkServer"):
         fork_kernel()
-    import papermill  # after the fork: no loop and no socket of it may be in the kernel
+    import papermill  # after the fork: the kernel must not inherit its event loop or sockets
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    # of a bar, its last state is left
+    # only the last state of a bar is kept
     kernel = {"kernel_name": "python3", "language": "python", "coalesce_streams": True}
     try:
         papermill.execute_notebook(
             notebook, output, dict(values), progress_bar=False, log_output=True, **kernel
         )
-    except papermill.PapermillExecutionError as error:  # its last line is what the batch reports
+    except papermill.PapermillExecutionError as error:  # the batch reports its last line
         sys.exit(f"cell [{error.exec_count}]: {error.ename}: {' '.join(error.evalue.split())}")
 
 
 def fork_kernel() -> None:
-    """Fork the notebook's kernel from this process, and register a provisioner by which
-    jupyter_client gets it where it would start one.
+    """Fork the notebook's kernel from this process, and register a provisioner that hands it to
+    jupyter_client instead of starting one.
     """
     reads, writes = os.pipe()
     pid = os.fork()
     if pid == 0:
-        # what the libraries made stays: garbage is not looked for among it, which would also copy
-        # its pages
+        # the libraries' objects are permanent: collecting garbage among them would also copy memory
+        # pages
         gc.freeze()
         os.close(writes)
         os.setsid()  # Ctrl-C is for papermill, which ends its kernel
-        # what a notebook starts begins as in any kernel
+        # processes that a notebook starts begin as in any kernel
         multiprocessing.set_start_method(None, force=True)
         with os.fdopen(reads) as pipe:
             options = pipe.read().split("\0")
@@ -330,7 +327,7 @@ def fork_kernel() -> None:
         try:
             from ipykernel.kernelapp import IPKernelApp
 
-            if options[0] == "-f":  # else papermill ended before it wanted a kernel
+            if options[0] == "-f":  # otherwise papermill ended before it needed a kernel
                 IPKernelApp.launch_instance(
                     [*options, f"--IPKernelApp.parent_handle={os.getppid()}"]
                 )
@@ -346,12 +343,12 @@ def fork_kernel() -> None:
     from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvisioner
 
     class ForkedProvisioner(LocalProvisioner):
-        """Tells the kernel that waits where its connection is."""
+        """Tells the waiting kernel where its connection file is."""
 
         async def launch_kernel(self, cmd: list[str], **options: Any) -> dict[str, Any]:
             with os.fdopen(writes, "w") as pipe:
                 pipe.write("\0".join(cmd[cmd.index("-f") :]))
-            # it leads a session, hence a group, of its own
+            # it leads its own session, and hence its own process group
             self.process, self.pid, self.pgid = Forked(pid), pid, pid
             self.cwd = options.get("cwd", Path.cwd())
             return self.connection_info
@@ -362,7 +359,7 @@ def fork_kernel() -> None:
 
 
 class Forked:
-    """A forked process as `subprocess.Popen` would show it, as far as jupyter_client looks."""
+    """A forked process with the part of `subprocess.Popen`'s interface that jupyter_client uses."""
 
     stdin = stdout = stderr = None
 
@@ -381,7 +378,7 @@ class Forked:
         return self.poll(0)
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless the process has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
@@ -391,8 +388,8 @@ class Forked:
 
 
 def without_bars(notebook: dict[str, Any]) -> dict[str, Any]:
-    """An executed notebook without the bars of what is finished: a bar is drawn anew hundreds of
-    times, each an output.
+    """An executed notebook without finished progress bars: a bar is redrawn hundreds of times, each
+    time as an output.
     """
     for cell in notebook["cells"]:
         for output in [one for one in cell.get("outputs", []) if one["output_type"] == "stream"]:
@@ -407,17 +404,16 @@ def without_bars(notebook: dict[str, Any]) -> dict[str, Any]:
     return notebook
 
 
-# A notebook is not run again while nothing has changed that its result depends on. ----------------
+# A notebook is run again only if something that its result depends on has changed. ----------------
 
 SHOWN = ("book/papers", "book/records", "book/weights", "notebooks/scales")
-"""What notebooks show or start from; records are of an older recipe where those of the scales have
-moved on.
+"""What notebooks show or start from; a change of the scales makes records those of an older recipe.
 """
 
 
 def key_of(notebook: Path, inputs: str) -> str:
-    """The key of a notebook and of what else its result depends on; folders and files that its own
-    parameters name count by content.
+    """The key of a notebook and of everything else that its result depends on; folders and files
+    named by its own parameters count by content.
     """
     texts = [
         part.value
@@ -430,17 +426,17 @@ def key_of(notebook: Path, inputs: str) -> str:
 
 
 def key_in(result: Path) -> str | None:
-    """The key that an executed notebook holds; None where there is none."""
+    """The key in an executed notebook; None if there is none."""
     return read_json(result)["metadata"].get("execution_key") if result.is_file() else None
 
 
 def inputs_digest(values: Mapping[str, Any], threads: int) -> str | None:
-    """Digest of everything that an executed notebook depends on besides itself; None where it has
-    to run again in any case.
+    """Digest of everything that an executed notebook depends on besides itself; None if it has to
+    run again in any case.
 
     That is: its parameters and the content of every folder or file that they name, the code of both
-    packages, what it shows of the book, the packages installed. A run with a time budget is never
-    the last one: the next continues where it had to stop.
+    packages, what it shows of the book, the installed packages. A run with a time budget is never
+    final: the next continues where it stopped.
     """
     root = places.project_root()
     if values.get("minutes"):
@@ -462,12 +458,12 @@ def inputs_digest(values: Mapping[str, Any], threads: int) -> str | None:
 
 
 WRITTEN = ("export_to",)
-"""Parameters that name what a notebook writes."""
+"""Parameters that name outputs of a notebook."""
 
 
 def contents_of(value: Any) -> dict[str, str]:
-    """The digest of every file and folder that a value names, by itself or in lists and mappings
-    within it: a collection, an encoder, a base model, a file of pairs.
+    """The digest of every file and folder named by a value, or in lists and mappings inside it: a
+    collection, an encoder, a base model, a file of pairs.
     """
     if isinstance(value, Mapping | list | tuple):
         parts = value.values() if isinstance(value, Mapping) else value
@@ -478,7 +474,7 @@ def contents_of(value: Any) -> dict[str, str]:
 
 
 def code_of(path: Path) -> str:
-    """A module without comments, docstrings and layout: nothing of these can change a result."""
+    """A module without comments, docstrings and layout, which cannot change a result."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     drop_docstrings(tree)
     return ast.dump(tree)
@@ -491,10 +487,8 @@ def place_of(notebook: Path) -> Path:
 
 
 def environment(threads: int) -> dict[str, str]:
-    """The process environment: threads, no hidden parallelism, and this checkout first on the
-    path.
-    """
-    # this folder: `prepared` is imported by a process that starts without it on its path
+    """Environment variables: threads, no hidden parallelism, this checkout first on the path."""
+    # this folder too: a process that starts without it on its path imports `prepared`
     first = [str(places.project_root()), str(Path(__file__).parent), os.environ.get("PYTHONPATH")]
     path = os.pathsep.join(filter(None, first))
     quiet = {"TOKENIZERS_PARALLELISM": "false", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
@@ -508,7 +502,7 @@ def environment(threads: int) -> dict[str, str]:
 
 
 def parser() -> argparse.ArgumentParser:
-    """What the command line takes."""
+    """The parser of the command line."""
     made = Parser(prog="run_notebooks.py", description=__doc__.splitlines()[0])
     add = made.add_argument
     add("notebooks", nargs="*", type=Path, help="notebooks or folders (default: notebooks/)")
@@ -529,13 +523,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run them; return 0, or 1 where one failed or with one clear line on stderr."""
+    """Run them; return 0, or 1 if one failed or after one clear line on stderr."""
     options = parser().parse_args(arguments)
-    # a log gets a line a minute of each bar, where a terminal sees ten a second
+    # in a log each bar gets a line per minute; a terminal shows ten per second
     if not sys.stderr.isatty():
         for name in ("TQDM_MININTERVAL", "TQDM_MAXINTERVAL"):
             os.environ.setdefault(name, "60")
-    # ends notebooks under way too, where the default would not
+    # also ends running notebooks, which the default action would not
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     given = {name: getattr(options, name) for name in ("scale", "jobs", "threads", "to")}
     try:

@@ -1,14 +1,14 @@
-"""What the page "Search with the models" needs: small retrievers, passages, their vectors and
+"""The data of the page "Search with the models": small retrievers, passages, their vectors and
 judged questions.
 
-The page searches in the reader's browser (`book/extra/search-page/search.js`), also from a file on
-disk, where a page may load nothing but scripts. So everything is a script that hands over one
-string: gzip of JSON or of safetensors, 7 bits a letter. It is written here when the book is built.
-The retrievers are trained here too, at the first build, within a minute each on one core.
+The page searches in the reader's browser (`book/extra/search-page/search.js`), also from disk,
+where a page may load only scripts. So everything is a script with one string: gzipped JSON or
+safetensors, 7 bits a letter. It is written here when the book is built. The retrievers are trained
+here too, at the first build, within a minute each on one core.
 
-Any collection is searched with `make book SEARCHED=NAME`, by retrievers that were trained on its
-own questions, or on Primer's where it has none; without judged questions only typed ones are
-answered. Page: practice/search-in-the-page.
+`make book SEARCHED=NAME` searches another collection, with retrievers trained on its own questions,
+or on Primer's if it has none; without judged questions only typed ones are answered. Page:
+practice/search-in-the-page.
 """
 
 import gzip
@@ -43,8 +43,8 @@ from dr_lib.words import words_of
 FOLDER = "extra/search-page"
 SEARCHED = os.environ.get("SEARCHED") or "primer"
 METHODS = ("simlm", "retromae", "mlm", "none")
-"""Pre-training methods in the order of the page, a bottleneck first: those that need nothing but
-passages.
+"""Pre-training methods that need only passages, in the order of the page, beginning with a
+bottleneck method.
 """
 MEASURE, CUT = "MRR@10", 10
 TRAINING: dict[str, Any] = {
@@ -54,17 +54,17 @@ TRAINING: dict[str, Any] = {
     "finetuning": {"steps": 100, "learning_rate": 5e-4, "batch_queries": 32, "negatives": 1},
     "evaluation": {"measures": [MEASURE]},
 }
-"""Four times through Primer's training questions; after ten times the retrievers were worse."""
+"""Four epochs of Primer's training questions; after ten the retrievers were worse."""
 WEIGHTS = "model.safetensors.gz"
 WRITTEN = ("systems.inc", "loaded.inc")
-"""What the page includes when it is built; scripts are loaded when a reader asks."""
+"""Files that the page includes when built; scripts are loaded on demand."""
 DEEPEST = 1000
-"""The lowest rank that is told; below it a passage counts as not found."""
+"""The lowest rank that is reported; below it a passage counts as not found."""
 EXAMPLES, FLIPS = 8, 4
 WORDS, POSITIONS = "embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"
 WORD_STEPS = 31
-"""Steps from 0 to the largest number of a word's row: most of a retriever is these rows, and they
-bear coarser steps.
+"""Quantisation steps from 0 to the largest number of a word embedding: embeddings are most of a
+retriever, and tolerate coarser steps.
 """
 CONFIG = (
     "model_type",
@@ -105,7 +105,7 @@ def base_words() -> tuple[np.ndarray, np.ndarray]:
     """Word embeddings of the embedded base model `[vocab, hidden]` int8, and their factors
     `[vocab]`.
 
-    Every retriever starts from them and moves them little: stored as what it adds, its own take a
+    Every retriever starts from them and changes them little: stored as differences, its own take a
     third of the bytes.
     """
     return quantised(_arrays(DenseEncoder.from_pretrained("embedded"))[WORDS], WORD_STEPS)
@@ -119,8 +119,8 @@ def write_weights(model: DenseEncoder, file: Path) -> None:
     """Write a retriever in 8 bits: matrices as whole numbers beside "<name>.factors", biases and
     LayerNorm as float32.
 
-    Word embeddings are what is to be added to `base_words`, in its steps. Positions that passages
-    never reach are left out; configuration and settings stand in the metadata.
+    Word embeddings are differences to `base_words`, in its steps. Positions that passages never
+    reach are left out; configuration and settings are in the metadata.
     """
     longest, arrays = model.settings.passage_length, {}
     for name, values in _arrays(model).items():
@@ -168,11 +168,10 @@ def _whole(arrays: Mapping[str, np.ndarray], name: str) -> torch.Tensor:
 
 
 def on_axes(vectors: np.ndarray) -> dict[str, np.ndarray]:
-    """Vectors on the axes along which they vary most and least, in whole numbers of one step for
-    all.
+    """Vectors in the basis of their principal axes, in whole numbers with a common step.
 
     ``vectors ≈ step * components.T @ axes``. On most axes the numbers are small, which gzip stores
-    in few bits. No component of a vector of length 1 is above 1, so 127 steps reach it.
+    in few bits. No component of a vector of length 1 is above 1, so 127 steps are enough.
 
     Args:
         vectors: `[passages, hidden]` float32.
@@ -184,13 +183,13 @@ def on_axes(vectors: np.ndarray) -> dict[str, np.ndarray]:
     axes = np.linalg.eigh(vectors.T.astype(np.float64) @ vectors)[1].T.astype(np.float32, order="C")
     components = axes @ vectors.T
     step = np.maximum(1, np.abs(components).max(initial=0)) / np.float32(127)
-    # safetensors writes an array's memory as it lies
+    # safetensors writes an array's memory unchanged
     numbers = np.round(components / step).astype(np.int8, order="C")
     return {"components": numbers, "axes": axes, "step": np.array([step], np.float32)}
 
 
 def from_axes(stored: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Vectors `[passages, hidden]` float32 of what `on_axes` stored."""
+    """Vectors `[passages, hidden]` float32 from the output of `on_axes`."""
     return stored["step"] * stored["components"].T.astype(np.float32) @ stored["axes"]
 
 
@@ -202,8 +201,8 @@ def small_weights(folder: Path, model: Path) -> None:
 
 @stage(resumable=True)
 def small_vectors(folder: Path, weights: Path, passages: Path) -> None:
-    """`vectors.safetensors`: every passage as a vector of a retriever in 8 bits, as `on_axes`
-    stores it.
+    """`vectors.safetensors`: every passage as a vector of a retriever in 8 bits, stored by
+    `on_axes`.
     """
     model = unpack(weights)
     store = TokenStore.open(passages / "store")
@@ -232,7 +231,7 @@ def small_queries(folder: Path, weights: Path, queries: Path) -> None:
 
 
 class Retriever(NamedTuple):
-    """A retriever in 8 bits, and what it reached in full precision on the collection searched."""
+    """A retriever in 8 bits, and its scores in full precision on the searched collection."""
 
     weights: Path
     measured: float | None
@@ -240,7 +239,7 @@ class Retriever(NamedTuple):
 
 def trained(method: str, name: str, cache: Cache) -> Retriever:
     """A retriever pre-trained by a method and fine-tuned on a collection's questions, or on
-    Primer's where it has none to learn from and to measure on.
+    Primer's if it has none for training and testing.
     """
     splits = collections.load(name, allow_duplicates=True).splits
     able = {"train", "test"} <= {*splits}
@@ -253,8 +252,8 @@ def trained(method: str, name: str, cache: Cache) -> Retriever:
 
 
 def trained_vectors(method: str, name: str, split: str, cache: Cache) -> tuple[Path, Path]:
-    """A collection's passages as `trained`'s retriever sees them, as `on_axes` stores them, and the
-    queries of a split, as files.
+    """Files with a collection's passages as vectors of `trained`'s retriever, stored by `on_axes`,
+    and the queries of a split.
     """
     collection = collections.load(name, allow_duplicates=True)
     tokenizer = open_checkpoint("embedded").tokenizer
@@ -272,15 +271,15 @@ def encoded_parts(
     facts: Mapping[str, Any],
     columns: Mapping[str, Sequence[str]],
 ) -> None:
-    """Write texts that are no collection as two parts: what is known of them and of their words,
-    and their vectors.
+    """Write texts that are not a collection as two parts: facts about them and their words, and
+    their vectors.
 
     Args:
         folder: where the parts go.
-        method: which retriever of the page that searches encodes them.
+        method: which retriever of the search page encodes them.
         name: the collection that it searches there.
         parts: the names of both.
-        facts: what the first part says of the texts.
+        facts: of the texts, for the first part.
         columns: `title` and `text` of each.
     """
     model = unpack(trained(method, name, Cache(announce=lambda line: None)).weights)
@@ -290,9 +289,7 @@ def encoded_parts(
 
 
 class System(NamedTuple):
-    """One way to search, and where each test query's first relevant passage stands with it (0: not
-    found).
-    """
+    """A search system, and the rank of each test query's first relevant passage (0: not found)."""
 
     key: str
     name: str
@@ -310,7 +307,7 @@ def write_search(
     Args:
         to: the staged source.
         name: of the collection, as `collections.load` takes it.
-        retrievers: by the method that pre-trained them; they are trained if None.
+        retrievers: by pre-training method; None trains them.
         cache: where models, vectors and indexes are kept.
 
     Returns:
@@ -378,7 +375,7 @@ def _json(value: Any) -> bytes:
 
 
 def squeezed(content: bytes) -> bytes:
-    """gzip at its best. Numbers without repeats are shorter where it does not look for any."""
+    """gzip at its best: numbers without repeats become shorter if it does not look for any."""
     found = []
     for strategy in (zlib.Z_DEFAULT_STRATEGY, zlib.Z_HUFFMAN_ONLY):
         writer = zlib.compressobj(9, zlib.DEFLATED, 31, 9, strategy)
@@ -387,10 +384,10 @@ def squeezed(content: bytes) -> bytes:
 
 
 def spelled(content: bytes) -> str:
-    """Bytes as text for a string of JavaScript, 7 bits a letter: in UTF-8 a sixth longer than the
-    bytes, base64 a third.
+    """Bytes as text for a JavaScript string, 7 bits a letter: in UTF-8 a sixth longer than the
+    bytes, where base64 is a third longer.
 
-    Letters that may not stand there are moved up by 128, so that the low 7 bits of every letter
+    Letters that are not allowed there are shifted by 128, so that only the low 7 bits of a letter
     count.
 
     Example:
@@ -404,16 +401,15 @@ def spelled(content: bytes) -> str:
 
 
 def _write_part(file: Path, name: str, content: bytes) -> Path:
-    """A script that hands over one part, which is gzip."""
+    """Write a script with one gzipped part."""
     write_text(file, f'searchPage.part("{name}", "{spelled(content)}");\n')
     return file
 
 
 def words(passages: Any, queries: Sequence[str]) -> dict[str, Any]:
-    """What BM25 needs to know of words: stop words, and the stem of each word that is not its own.
+    """BM25's facts about words: stop words, and the stems of words that differ from them.
 
-    Stems come from the stemmer of `retrieval.Bm25`; the page looks them up instead of having a
-    stemmer of its own.
+    Stems come from the stemmer of `retrieval.Bm25`; the page looks them up and needs no stemmer.
     """
     stem, found = Stemmer.Stemmer("english").stemWord, set()
     for column in (passages["title"][:], passages["text"][:], queries):
@@ -434,7 +430,7 @@ def words(passages: Any, queries: Sequence[str]) -> dict[str, Any]:
 def bm25_ranks(
     collection: Collection, texts: Sequence[str], relevant: Sequence[np.ndarray], cache: Cache
 ) -> np.ndarray:
-    """Rank `[queries]` of the first relevant passage with BM25, 0 where it is not among the first
+    """Rank `[queries]` of the first relevant passage with BM25, 0 if it is not among the first
     1,000.
     """
     index = Bm25.open(cache.get(retrieval.bm25_index(collection, title=True)) / "index")
@@ -448,7 +444,7 @@ def bm25_ranks(
 def dense_ranks(
     queries: np.ndarray, passages: Mapping[str, np.ndarray], relevant: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """The same with vectors `[queries, hidden]` and passages as `on_axes` stores them, as the page
+    """The same with vectors `[queries, hidden]` and passages stored by `on_axes`, as the page
     computes it.
     """
     vectors = from_axes(passages)
@@ -463,7 +459,7 @@ def dense_ranks(
 
 
 def by_kind(ids: Sequence[str]) -> dict[str, list[int]]:
-    """Rows of the questions of each kind, where ids tell it as Primer's do ("p030-meaning"); else
+    """Rows of the questions of each kind, if ids contain it as Primer's do ("p030-meaning"); else
     nothing.
     """
     endings = [id_.rpartition("-")[2] for id_ in ids]
@@ -476,17 +472,17 @@ def by_kind(ids: Sequence[str]) -> dict[str, list[int]]:
 
 
 def examples(ids: Sequence[str]) -> list[int]:
-    """Rows of some questions, drawn once and for all: none was chosen for what is found. Of
-    Primer's, those that share no word with their passage.
+    """Rows of some questions, drawn with a fixed seed: none was chosen for its result. For Primer,
+    questions that share no word with their passage.
     """
     rows = by_kind(ids).get("meaning") or range(len(ids))
     return np.random.default_rng(0).permutation(rows)[:EXAMPLES].tolist()
 
 
 def flips(systems: Sequence[System]) -> list[int]:
-    """Queries whose first relevant passage one system puts among the first three and all others far
-    behind, or all retrievers among the first ten and BM25 far behind: of each kind those with the
-    widest gap.
+    """Queries whose first relevant passage is among the first three of one system and far down for
+    all others, or among the first ten of all retrievers and far down for BM25: those of each kind
+    with the widest gap.
     """
     ranks = np.stack([np.where(one.ranks > 0, one.ranks, DEEPEST + 1) for one in systems]).astype(
         float
@@ -513,8 +509,8 @@ def systems_table(
     kinds: Mapping[str, Sequence[int]],
     files: Sequence[Path],
 ) -> HTML:
-    """What answers on the page: in full precision, as the page searches (also for each kind of
-    question), and what a reader loads for it.
+    """The systems of the page: scores in full precision and as the page searches (also for each
+    kind of question), and the size that a reader loads.
     """
     sizes = {file.stem: file.stat().st_size / 1e6 for file in files}
     common = sizes["texts"] + sizes["start"] + sizes["base-words"]

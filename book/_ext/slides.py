@@ -1,11 +1,10 @@
 """Sphinx extension: the slides for teaching, one HTML file, from book/teaching/slides.yaml and the
 drawings and figures of the built pages.
 
-A slide has one idea: its title says it, a drawing, a figure or formulas show it, notes tell the
+A slide has one idea: its title states it, a drawing, a figure or formulas show it, notes tell the
 speaker what to ask. Every unit of the lesson plan that has slides begins with its question and ends
-with what to remember. Arrow keys move, `n` opens
-the notes in a second window, and each slide leads back to its page.
-`make slides` prints the file to PDF, a slide a sheet.
+with what to remember. Arrow keys move, `n` opens the notes in a second window, and each slide links
+to its page. `make slides` prints the file to PDF, one slide per sheet.
 """
 
 import base64
@@ -31,8 +30,7 @@ ARROW = (
     ' viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path'
     ' class="tip" d="M0 0 8 4 0 8z"/></marker></svg>'
 )
-"""What the style sheet puts at the end of a drawing's arrows; on pages each drawing brings its
-own.
+"""The arrow head for drawings, which the style sheet refers to; on pages each drawing has its own.
 """
 LOOK = """
 html { scroll-snap-type: y mandatory; background: #fff; color: #24292f; }
@@ -108,8 +106,8 @@ addEventListener("keydown", (event) => {
 
 Slide = Mapping[str, Any]
 BESIDE, BROAD = (728, 518), (1126, 417)
-"""Width and height of what a slide of 1,280 by 720 pixels shows, the look's `.shown svg`: beside
-its text, or above it, where letters of the last row need it.
+"""Width and height of the drawing on a slide of 1,280 by 720 pixels, the style's `.shown svg`:
+beside the text, or above it if the last row needs the room for readable letters.
 """
 
 
@@ -117,7 +115,7 @@ def shown(built: Path, where: str) -> str:
     """A drawing by the id of its title, or a figure by its number, of a built page as HTML.
 
     Raises:
-        InputError: the page, or what is named on it, is not there.
+        InputError: the page, or the drawing or figure on it, does not exist.
     """
     page, _, name = where.partition("#")
     path = built / f"{page}.html"
@@ -129,7 +127,7 @@ def shown(built: Path, where: str) -> str:
     else:
         figures = article.select(f"figure.dr-drawing:has(#{name})") if article else []
     if not figures:
-        raise InputError("a slide shows what is not there", where=where, fix="mend slides.yaml")
+        raise InputError("a slide shows a missing drawing", where=where, fix="Mend slides.yaml.")
     for marker in figures[0].select("marker#arrow-tip"):  # the slides have one: `ARROW`
         marker.decompose()
     if wide := figures[0].select_one(".dr-wide"):
@@ -146,7 +144,7 @@ def shown(built: Path, where: str) -> str:
 
 
 def _scale(drawing: Tag, place: tuple[int, int] = BESIDE) -> float:
-    """How much a drawing grows in a place on a slide, and its letters with it."""
+    """The scale of a drawing, and of its letters, in a place on a slide."""
     across, down = _sides(drawing)
     return min(place[0] / across, place[1] / down)
 
@@ -158,8 +156,8 @@ def _sides(drawing: Tag) -> tuple[float, float]:
 
 
 def cropped(drawing: str, part: str) -> str:
-    """A part of a drawing, `part` its view box; ids are renamed, as another slide may show another
-    part. Width and height are those of the whole: in their shape more than the part would show.
+    """A part of a drawing with view box `part`; ids are renamed, as another slide may show another
+    part. Width and height of the whole are removed: with them more than the part would show.
     """
     drawing = re.sub(r'(?i)viewbox="[^"]+"', f'viewBox="{part}"', drawing, count=1)
     whole = r' (?:width|height)="[^"]+"'
@@ -175,10 +173,9 @@ def slide_html(slide: Slide, built: Path, page: str) -> str:
     """One slide.
 
     Args:
-        slide: `title`, `text`, `notes`; on demand `show` (and `crop`), `formula` and another
-            `page`.
+        slide: `title`, `text`, `notes`; optionally `show` (and `crop`), `formula` and `page`.
         built: folder of the built pages.
-        page: that the slide leads to, where it names none.
+        page: the page that the slide links to, if it names none.
     """
     formulas = "".join(
         f'<div class="formula">{to_mathml(one, display=True)}</div>'
@@ -193,7 +190,7 @@ def slide_html(slide: Slide, built: Path, page: str) -> str:
         # a formula needs the height beside it
         broad = not formulas and _scale(drawn, BROAD) > 1.25 * _scale(drawn)
         place = "beside broad" if broad else "beside"
-        # the line of origin takes its room from the text, not from the figure
+        # the line of provenance takes room from the text, not from the figure
         origin = "".join(str(line.extract()) for line in drawn.select(".dr-source"))
         text = (
             f'<div class="{place}"><div class="shown">{drawn if origin else drawing}</div>'

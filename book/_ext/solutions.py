@@ -1,13 +1,13 @@
-"""Sphinx extension: the solution of an exercise, folded, with what its code prints when the book is
-built.
+"""Sphinx extension: the solution of an exercise, folded, with the output of its code when the book
+is built.
 
     ```{solution}
     print(2 + 2)
     ```
 
-The code runs in a namespace of its own; one that fails, a false `assert` among them, fails the
-build. Where it uses the library, it runs again when that has changed. The same is run by
-tests/book/test_exercises.py. Solutions take seconds, not minutes: no training.
+The code runs in its own namespace; an error, such as a false `assert`, fails the build. If it uses
+the library, it runs again when that has changed. tests/book/test_exercises.py runs it too.
+Solutions take seconds, not minutes: no training.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from dr_lib import places
 
 
 def run(code: str) -> str:
-    """What a solution prints."""
+    """The output of a solution."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(code, "solution", "exec"), {"__name__": "solution"})

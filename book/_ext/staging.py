@@ -1,11 +1,11 @@
-"""Lays the sources of the book out for Sphinx, so that only what has changed is made again. Run by
-`make book`.
+"""Stages the sources of the book for Sphinx, so that only changed pages are rendered. Run by `make
+book`.
 
-Under `_build/`: `executed` has the notebooks as they ran, `generated` what `generated_pages.py`
-wrote, `source` all of it together. What has the same content there as before keeps its time, and
-Sphinx renders the rest.
+Under `_build/`: `executed` has the executed notebooks, `generated` the output of
+`generated_pages.py`, `source` all sources together. Files with unchanged content keep their times
+there, and Sphinx renders the rest.
 
-    python book/_ext/staging.py begin      # write the generated pages, lay everything out
+    python book/_ext/staging.py begin      # write the generated pages, stage everything
     python book/_ext/staging.py finish     # note that it was built without a warning
 """
 
@@ -20,11 +20,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = ("_config.yml", "_toc.yml", "requirements.lock")
-UNSEEN = ("weights", "records", "data", "dr_book")  # folders of the book that are no pages
+UNSEEN = ("weights", "records", "data", "dr_book")  # folders of the book without pages
 
 
 def files(folder: Path, pattern: str = "*") -> dict[str, Path]:
-    """The files in a folder, by their path below it."""
+    """The files in a folder, by relative path."""
     found = {
         path.relative_to(folder).as_posix(): path
         for path in sorted(folder.rglob(pattern))
@@ -42,10 +42,10 @@ def digest(paths: Iterable[Path]) -> str:
 
 
 def behind_pages(root: Path) -> str:
-    """Digest of what generated pages are made from: library, papers, lesson plan, measurements,
+    """Digest of the sources of generated pages: library, papers, lesson plan, measurements,
     records, weights, notebooks.
 
-    Also the scales: which records have an older recipe than today's follows from them.
+    Also the scales, since they determine which records have an older recipe than today's.
     """
     measured = [f"book/{name}/measured" for name in ("ideas", "practice", "reference")]
     shown = ["book/papers", "book/teaching", *measured, *(f"book/{name}" for name in UNSEEN)]
@@ -59,26 +59,26 @@ def behind_pages(root: Path) -> str:
 def generate(root: Path) -> None:
     """Write the generated pages, unless nothing behind them has changed."""
     folder = root / "_build" / "generated"
-    # what is edited while they are written makes them again
+    # edits while they are written cause them to be written again
     key, now = folder.with_suffix(".key"), behind_pages(root)
     if key.is_file() and key.read_text() == now:
         return
     key.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    # their times stand on the status page
+    # their times are on the status page
     (folder / "notebooks").symlink_to(root / "_build" / "executed")
     # the library of this checkout first
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "book/_ext/generated_pages.py", folder]
-    # two processes write them: more threads than cores would wait for each other
+    # two processes write them: more threads than cores would slow each other down
     own = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     subprocess.run(command, cwd=root, check=True, env={**os.environ, **own})
     key.write_text(now)
 
 
 def sources(root: Path) -> dict[str, Path]:
-    """Everything that Sphinx reads, by its place in the book."""
+    """Everything that Sphinx reads, by path in the book."""
     build, found = root / "_build", {name: root / name for name in SETTINGS[:2]}
     found |= {
         name: path
@@ -95,7 +95,7 @@ def sources(root: Path) -> dict[str, Path]:
 
 
 def lay_out(found: dict[str, Path], target: Path) -> None:
-    """Bring a folder to these files; what has the same content there already is not touched."""
+    """Make a folder contain exactly these files; files with unchanged content are not touched."""
     old = files(target) if target.is_dir() else {}
     for name, path in found.items():
         if name not in old or old[name].read_bytes() != path.read_bytes():
@@ -106,11 +106,11 @@ def lay_out(found: dict[str, Path], target: Path) -> None:
 
 
 def whole(root: Path) -> str:
-    """Digest of what no page can be rendered alone after: settings, extensions and what they write
-    with, what folders offer, and which files there are.
+    """Digest of everything whose change requires rendering all pages: settings, extensions and
+    their templates, static files, and the list of files.
     """
     names = [*files(root / "_build" / "source"), *files(root / "dr_lib", "*.py")]
-    # a name that moves would stand on two pages until both are rendered
+    # a name that moves would be on two pages until both are rendered
     doors = files(root / "dr_lib", "__init__.py")
     writing = [
         path
@@ -122,11 +122,11 @@ def whole(root: Path) -> str:
 
 
 def begin(root: Path) -> None:
-    """Lay the sources out, and remove what was built where it cannot be built upon.
+    """Stage the sources, and remove the previous build if it cannot be reused.
 
-    That is so after a build that failed or was killed (a warning must come again until its cause is
-    mended), under another configuration, and where a file came or went (a page that is gone must
-    not stay).
+    That is after a build that failed or was killed (a warning must be repeated until its cause is
+    fixed), with another configuration, and if a file was added or removed (a removed page must not
+    stay).
     """
     build = root / "_build"
     generate(root)
@@ -136,20 +136,20 @@ def begin(root: Path) -> None:
         for name in ("html", ".doctrees"):
             shutil.rmtree(build / name, ignore_errors=True)
     stamp.unlink(missing_ok=True)
-    (build / "building.key").write_text(now)  # what is edited during the build is not in it
+    (build / "building.key").write_text(now)  # edits during the build are not in it
 
 
 def finish(root: Path) -> None:
-    """Remove what no reader loads, and note that what was laid out has been built without a
+    """Remove files that no reader loads, and note that the staged sources were built without a
     warning.
     """
     html = root / "_build" / "html"
     for unread in (
-        html.rglob("*.map"),  # of the theme's scripts, for whoever debugs them: 3 MB
-        # of symbols, whose woff2 every browser of this book takes: 0.7 MB
+        html.rglob("*.map"),  # source maps of the theme's scripts, for debugging: 3 MB
+        # fonts of symbols, whose woff2 every browser that shows this book can read: 0.7 MB
         html.glob("_static/vendor/**/*.ttf"),
-        html.glob("_sources/**/*.md"),  # no page leads there, as they do to notebooks
-        # of logos and outlines, which no page has: 0.1 MB
+        html.glob("_sources/**/*.md"),  # no page links there, as they do to notebooks
+        # fonts of logos and outlines, which no page uses: 0.1 MB
         html.glob("_static/vendor/fontawesome/webfonts/fa-[!s]*.woff2"),
     ):
         for path in unread:
@@ -165,8 +165,8 @@ SYMBOL = re.compile(
 
 
 def only_used_symbols(html: Path) -> None:
-    """Leave in the theme's script of 2,000 symbols those that a page or another script names: 1.4
-    MB less.
+    """Keep, of the 2,000 symbols in the theme's script, those that a page or another script uses:
+    1.4 MB less.
     """
     script = html / "_static" / "scripts" / "fontawesome.js"
     if not script.is_file():

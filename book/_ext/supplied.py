@@ -1,10 +1,10 @@
-"""What the vector supplies, word by word: how much less a decoder loses on each token with the
-passage's own vector than with another's.
+"""What the vector supplies, word by word: how much smaller a decoder's loss on each token is with
+the passage's own vector than with another's.
 
     python book/_ext/supplied.py [simlm-squad=FOLDER ...]
 
-trains three encoders as the records' rows are trained, or takes them from the cache or from folders
-of models, and writes what they supply to passages of Primer, which none of them has read. The build
+trains three encoders like the records' rows, or loads them from the cache or from folders of
+models, and writes what they supply for passages of Primer, which none of them has read. The build
 shows that file. The script is `book/extra/explorers/supplied.js`. Page: ideas/bottleneck.
 """
 
@@ -31,7 +31,7 @@ from dr_lib.tokens import TokenBatch, TokenStore, load_tokenizer
 NAME, SCALE = "supplied", "laptop"
 MEASURED = Path(__file__).resolve().parents[1] / "ideas" / "measured" / "supplied.json"
 RATES = {"autoencoder": (1.0,), "simlm": (0.15, 0.3, 0.5, 0.7, 1.0)}
-"""Shares of its text that each method's decoder lacks; an auto-encoder's reads nothing else."""
+"""Shares of the text that each method's decoder does not read; an auto-encoder's reads none."""
 
 
 class Trained(NamedTuple):
@@ -47,7 +47,7 @@ MODELS = {
     "simlm-reddit": Trained("simlm", "reddit-retrieval"),
 }
 SHOWN, OTHERS, LENGTH = 24, 3, 128
-"""Passages, other passages whose vectors each is given, and the pieces that are read."""
+"""Number of passages, of other passages whose vectors each is given, and of pieces read."""
 
 
 def write_supplied(to: Path) -> list[Path]:
@@ -123,7 +123,7 @@ def measure(folders: Mapping[str, Path], cache: Cache) -> dict[str, Any]:
 
 
 def opened(method: str, folder: Path) -> objectives.Objective:
-    """A method with its decoder from the folder of a finished pre-training."""
+    """A method with its decoder, from the folder of a finished pre-training."""
     objective = objectives.create(
         method,
         load_masked_lm(folder),
@@ -136,7 +136,7 @@ def opened(method: str, folder: Path) -> objectives.Objective:
 
 
 def lacking_words(batch: TokenBatch, rate: float) -> Tensor:
-    """Whole words at a rate, `[batch, length]` bool; a larger rate holds those of a smaller."""
+    """Whole words at a rate, `[batch, length]` bool; those of a smaller rate are a subset."""
     mask = torch.zeros_like(batch.special)
     for i, starts in enumerate(batch.word_start):
         word = starts.cumsum(0) - 1
@@ -176,8 +176,8 @@ def supplied(
 def passage(
     i: int, batch: TokenBatch, worth: Mapping[str, Any], tokenizer: Any, title: str
 ) -> dict[str, Any]:
-    """One passage: its pieces, and of each method and rate the nats of each piece in tenths, with
-    the places of those that the decoder reads itself.
+    """One passage: its pieces, and for each method and rate the nats of each piece in tenths, with
+    the positions of pieces that the decoder reads itself.
     """
     own = ~batch.special[i]
     values = [
@@ -193,7 +193,7 @@ def passage(
 
 
 def main() -> None:
-    """Take or train the encoders and write `MEASURED`."""
+    """Load or train the encoders and write `MEASURED`."""
     folders = {
         key: Path(folder) for key, _, folder in (text.partition("=") for text in sys.argv[1:])
     }

@@ -1,13 +1,13 @@
 """Sphinx extension: the page of a table begins with its result. Notebooks are rearranged while they
 are read, not on disk.
 
-Below the title come the question, the offer to predict first, the figure that leads the page
-(class `dr-leading`) or the advice of a comparison (class `dr-advice`), what is seen in it and why,
-and the claims of the paper with their verdicts. Code is folded, save that of lessons, and one
-switch shows all of it (book/_static/pages.js); folded cells in a row become one, as do the
-parameters and what papermill put in their place. Loss curves are folded, and sections without
-content left out. Links lead to the notebook as it ran and to BibTeX, of the page and its paper;
-where `_config.yml` names a repository on GitHub, also to the source there, to Colab and to Binder.
+Below the title come the question, the offer to predict first, the leading figure (class
+`dr-leading`) or the advice of a comparison (class `dr-advice`), what it shows and why, and the
+claims of the paper with their verdicts. Code is folded, except in lessons, and one switch shows all
+of it (book/_static/pages.js); consecutive folded cells become one, as do the parameters and
+papermill's replacements. Loss curves are folded, and empty sections left out. Links lead to the
+executed notebook and to BibTeX, of the page and its paper; if `_config.yml` names a repository on
+GitHub, also to the source there, to Colab and to Binder.
 """
 
 import ast
@@ -37,19 +37,19 @@ LESSONS = OPEN_CODE[0]
 LEADING = re.compile(r'<div class="dr-figure dr-leading">.*?</div>', re.DOTALL)
 ADVICE = re.compile(r'<div class="dr-advice">.*?</div>', re.DOTALL)
 LOSSES = "Is the loss normal?"
-"""Heading of the sections whose curves are folded."""
+"""Heading of sections whose curves are folded."""
 AT_WORK, BEFORE = "by hand", (LOSSES, "What to try next", "What this page cannot show")
-"""In the heading of the method at work, and headings before which it stands on a page without
+"""Words in the heading of the method at work, and the headings that it precedes on a page without
 verdicts.
 """
 ALL_MISSING = re.compile(
     r"<details[^>]*><summary>Not measured yet: (?P<n>\d+) of (?P=n) rows\..*?</details>", re.DOTALL
 )
-"""What `comparison.notice` shows where no row was measured."""
+"""The output of `comparison.notice` if no row was measured."""
 TO_NOTEBOOK = re.compile(r'(href=\\"\.\./\w+/\w+)\.ipynb(?=\\")')
-"""A link of an output to another notebook, in JSON."""
+"""A link from an output to another notebook, in JSON."""
 SHOWN = 3
-"""Claims in view; the others are folded."""
+"""Number of claims in view; the others are folded."""
 
 Cell = dict[str, Any]
 Entry = Mapping[str, Any]
@@ -62,13 +62,13 @@ def arrange(
     links: str = "",
     prediction: str = "",
 ) -> dict[str, Any]:
-    """A notebook in the order in which its page shows it.
+    """A notebook in the order of its page.
 
     Args:
-        notebook: as nbformat stores it; it is changed.
+        notebook: in nbformat; modified in place.
         page: its name in the book, "notebooks/simlm/table07_objectives".
-        entries: claims that the page is about, with their verdicts, as `ledger.ledger` gives them.
-        links: HTML of what lies beside the page.
+        entries: claims that the page is about, with their verdicts, from `ledger.ledger`.
+        links: HTML of the links beside the page.
         prediction: HTML of the offer to predict first, `predictions.prediction_html`.
     """
     lesson = page.startswith(LESSONS)
@@ -104,7 +104,7 @@ def _tags(cell: Cell) -> list[str]:
 
 
 def _one_of_parameters(cells: Sequence[Cell], *, shown: bool) -> list[Cell]:
-    """The notebook's parameters and those of papermill as one folded cell; in a lesson, none."""
+    """The notebook's parameters and papermill's as one folded cell; in a lesson, none."""
     merged: list[Cell] = []
     for cell in cells:
         if "injected-parameters" in cell["metadata"].get("tags", []) and merged:
@@ -117,7 +117,7 @@ def _one_of_parameters(cells: Sequence[Cell], *, shown: bool) -> list[Cell]:
             merged.append(cell)
     for cell in merged:
         if "parameters" in cell["metadata"].get("tags", []):
-            # a lesson is the same at every scale, and begins with what it teaches
+            # a lesson is the same at every scale, and begins with its content
             _tags(cell).append("hide-input" if shown else "remove-cell")
             prompt = "Parameters, and how this copy was run"
             cell["metadata"]["mystnb"] = {"code_prompt_show": prompt}
@@ -125,8 +125,8 @@ def _one_of_parameters(cells: Sequence[Cell], *, shown: bool) -> list[Cell]:
 
 
 def _executed_with(own: str, given: str) -> str:
-    """Of the parameters that papermill gave those that differ from the notebook's own; a scale's
-    recipe by the name of its file.
+    """Parameters from papermill that differ from the notebook's own; a scale's recipe is given by
+    the name of its file.
     """
     defaults, values = _assigned(own), _assigned(given)
     differ = {
@@ -162,7 +162,7 @@ def _fold_code(cells: Sequence[Cell]) -> None:
 
 
 def _fold_losses(cells: Sequence[Cell]) -> None:
-    """Fold the figures below a heading `LOSSES`, all in one place."""
+    """Fold the figures below a heading `LOSSES` into one."""
     first: Cell | None = None
     for cell in cells:
         if cell["cell_type"] == "markdown" and "\n#" in f"\n{_text(cell)}":
@@ -180,7 +180,7 @@ def _fold_losses(cells: Sequence[Cell]) -> None:
 
 
 def _method_behind_result(cells: Sequence[Cell]) -> list[Cell]:
-    """The method at work, which a notebook runs first, behind the tables and verdicts."""
+    """Move the method at work, which a notebook runs first, after the tables and verdicts."""
     cells = [part for cell in cells for part in _at_heading(cell)]
     headings = {place: found for place, cell in enumerate(cells) if (found := _heading(cell))}
     start = next((place for place, found in headings.items() if AT_WORK in found), 0)
@@ -204,7 +204,7 @@ def _method_behind_result(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _at_heading(cell: Cell) -> list[Cell]:
-    """A cell of text whose first words belong to the section before: those, and each section."""
+    """Split a text cell whose beginning belongs to the section before: that, and each section."""
     before, *sections = re.split(r"\n(?=## )", _text(cell))
     if cell["cell_type"] != "markdown" or before.startswith("#"):
         return [cell]
@@ -216,13 +216,13 @@ def _at_heading(cell: Cell) -> list[Cell]:
 
 
 def _heading(cell: Cell) -> str:
-    """The first heading of a cell of text; empty where it has none."""
+    """The first heading of a text cell, or ""."""
     found = re.search(r"^##+ (.*)", _text(cell), re.MULTILINE)
     return found[1] if found and cell["cell_type"] == "markdown" else ""
 
 
 def _one_fold(cells: Sequence[Cell]) -> list[Cell]:
-    """Folded cells in a row as one, where all but the last show nothing."""
+    """Join consecutive folded cells of which all but the last have no output."""
     merged: list[Cell] = []
     for cell in cells:
         before = merged[-1] if merged else None
@@ -234,7 +234,7 @@ def _one_fold(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _folded(cell: Cell) -> bool:
-    """Code that is folded under the usual name."""
+    """Whether a cell is code, folded with the usual label."""
     return (
         cell["cell_type"] == "code"
         and "hide-input" in _tags(cell)
@@ -243,7 +243,7 @@ def _folded(cell: Cell) -> bool:
 
 
 def _silent(cell: Cell) -> bool:
-    """Code that shows nothing on its page."""
+    """Whether a cell is code without visible output."""
     errors = "remove-stderr" in _tags(cell)
     shown = [one for one in cell.get("outputs", []) if not (errors and one.get("name") == "stderr")]
     return "remove-output" in _tags(cell) or not shown
@@ -254,7 +254,7 @@ def _html(output: Mapping[str, Any]) -> str:
 
 
 def _taken(cells: Sequence[Cell], kind: re.Pattern) -> str:
-    """The first such part of the outputs, on one line, taken out of them."""
+    """The first matching part of the outputs, on one line; it is removed from them."""
     for cell in cells:
         for output in cell.get("outputs", []):
             shown = _html(output)
@@ -265,7 +265,7 @@ def _taken(cells: Sequence[Cell], kind: re.Pattern) -> str:
 
 
 def _without_empty_sections(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells without the headings and words below which nothing was measured."""
+    """The cells without headings and text of sections in which nothing was measured."""
     kept: list[Cell] = []
     for place, cell in enumerate(cells):
         below = [*takewhile(lambda one: one["cell_type"] == "code", cells[place + 1 :])]
@@ -282,14 +282,14 @@ def _without_empty_sections(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _missing_last(cells: Sequence[Cell]) -> list[Cell]:
-    """Which rows are missing, where all rows of a table are, folded at the end of the page."""
+    """Move notices of tables whose rows are all missing, folded, to the end of the page."""
     missing = "".join(_without(cells, ALL_MISSING)).replace("\n", " ")
     last = {"cell_type": "markdown", "id": "missing", "metadata": {}, "source": missing}
     return [*cells, last] if missing else [*cells]
 
 
 def _without(cells: Sequence[Cell], kind: re.Pattern) -> list[str]:
-    """Take all such parts out of the outputs of cells, and outputs that are empty then."""
+    """Remove all matching parts from the outputs of cells, and outputs that become empty."""
     taken: list[str] = []
     for cell in cells:
         for output in cell.get("outputs", []):
@@ -302,8 +302,8 @@ def _without(cells: Sequence[Cell], kind: re.Pattern) -> list[str]:
 
 
 def claims_html(entries: Sequence[Entry], *, sourced: bool = False) -> str:
-    """The claims, each with its badge; nothing where a page has none. What they were judged by
-    stands in one line below them, unless a figure's line says it (`sourced`).
+    """The claims, each with its badge; "" if a page has none. A line below gives their evidence,
+    unless a figure's line does (`sourced`).
     """
     if not entries:
         return ""
@@ -334,8 +334,8 @@ def _listed(names: str | Sequence[str]) -> Sequence[str]:
 
 
 def _claim(entry: Entry, source: bool, paper: bool) -> str:
-    """A claim with its badge and how its pairs stand; on request with its source and the paper's
-    name.
+    """A claim with its badge and the counts of its pairs; on request with its source and the
+    paper's name.
     """
     badge = entry_badge(entry).html
     where = f"{short_name(entry['paper'])}, {entry['source']}" if paper else entry["source"]
@@ -347,8 +347,8 @@ def _claim(entry: Entry, source: bool, paper: bool) -> str:
 
 
 def notes_html(page: str) -> str:
-    """What is said of the transcription of the paper's tables that a page shows: cells that were
-    inferred in view, the rest folded.
+    """Notes on the transcription of the paper's tables on a page: inferred cells in view, the rest
+    folded.
     """
     parts = []
     for key, paper in load_papers().items():
@@ -373,8 +373,8 @@ def notes_html(page: str) -> str:
 
 
 def links_html(page: str, title: str, paper: str | None, repository: str = "") -> str:
-    """Links to the notebook as it ran, to the BibTeX of the page and, after that, of its paper, and
-    into a repository where there is one.
+    """Links to the executed notebook, to the BibTeX of the page and then of its paper, and to the
+    repository, if there is one.
     """
     up = "../" * page.count("/")
     entries = page_entry(page, title, repository) + bibtex().get(paper or "", "")
@@ -410,7 +410,7 @@ def links_html(page: str, title: str, paper: str | None, repository: str = "") -
 
 
 def begin_with_result(app: Sphinx, page: str, source: list[str]) -> None:
-    """Rearrange a notebook that is being read."""
+    """Rearrange a notebook while Sphinx reads it."""
     if page.startswith("notebooks/") and Path(app.env.doc2path(page)).suffix == ".ipynb":
         claims, book = Path(app.srcdir, "extra", "claims.json"), places.project_root() / "book"
         # of which its links and its prediction may be
@@ -435,7 +435,7 @@ def begin_with_result(app: Sphinx, page: str, source: list[str]) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, object]:
-    """Connect it; `book_repository` is the address of the project on GitHub, if it has one."""
+    """Connect it; `book_repository` is the project's address on GitHub, if any."""
     app.add_config_value("book_repository", "", "env", str)
     app.connect("source-read", begin_with_result)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

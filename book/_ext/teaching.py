@@ -18,12 +18,12 @@ def load_plan() -> Plan:
 
 
 def minutes(unit: Mapping[str, Any]) -> int:
-    """Minutes of a unit, to teach and to do."""
+    """Minutes of a unit, for teaching and exercises."""
     return unit["teach"] + unit["do"]
 
 
 def archive_name(route: Mapping[str, Any], number: int) -> str:
-    """Where the notebooks of a session lie, beside the page of routes.
+    """Path of the archive of a session's notebooks, relative to the page of routes.
 
     Example:
         >>> archive_name({"name": "Four sessions of 90 minutes"}, 2)
@@ -33,7 +33,7 @@ def archive_name(route: Mapping[str, Any], number: int) -> str:
 
 
 def routes_page(plan: Plan) -> str:
-    """The generated page: each route as a table of its sessions, then what every page teaches."""
+    """The generated page: each route as a table of its sessions, then the content of every page."""
     lines = ["# Four routes through the book", "", INTRODUCTION, ""]
     for route in plan["routes"]:
         used = {name for session in route["sessions"] for name in session}
@@ -84,13 +84,13 @@ INTRODUCTION = (
 
 
 def folded(title: str, pages: Sequence[str]) -> list[str]:
-    """Links to pages below a line that opens them."""
+    """Links to pages, folded below a summary line."""
     links = ", ".join(pages)
     return [f"```{{admonition}} {title}", ":class: note dropdown", f"{links}.", "```", ""]
 
 
 def has_notebooks(units: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a session has something to hand out."""
+    """Whether a session has notebooks to hand out."""
     return any(unit["page"].startswith("notebooks/") for unit in units)
 
 
@@ -108,10 +108,10 @@ def page(unit: Mapping[str, Any]) -> str:
 
 
 def row(cells: Sequence[Any]) -> str:
-    """A line of a table."""
+    """A row of a table."""
     return f"| {' | '.join(map(str, cells))} |"
 
 
 def table(columns: Sequence[str]) -> list[str]:
-    """Head of a table."""
+    """The head of a table."""
     return [row(columns), row(["---:" if name.endswith(", min") else "---" for name in columns])]

@@ -1,11 +1,10 @@
-"""Sphinx extension: where what other pages show of a page has changed, all pages are written again,
-not it alone.
+"""Sphinx extension: if a part of a page that other pages show has changed, all pages are written
+again.
 
-Sphinx renders a page anew where its source has changed. But its title stands in every sidebar, and
-its headings, labels and documented names are what links on other pages lead to, under those names.
-The home page is called so in the sidebar, and the book's version, from `CITATION.cff`, stands on
-every page. A role that no browser understands goes too, and spaces before per cent signs and units
-do not break.
+Sphinx renders only pages whose source has changed. But a title is in every sidebar, and links on
+other pages lead to headings, labels and documented names, and show them. Besides: the home page is
+called so in the sidebar, the book's version, from `CITATION.cff`, is on every page, a role that no
+browser understands is removed, and spaces before per cent signs and units do not break.
 """
 
 import gc
@@ -27,9 +26,7 @@ NUMBERING = {"sphinx_multitoc_numbering", "sphinx_jupyterbook_latex"}
 
 
 def names(env: BuildEnvironment) -> str:
-    """Digest of all titles, and of all labels and documented names with the page that they are
-    on.
-    """
+    """Digest of all titles, and of all labels and documented names with their pages."""
     titles = {page: title.astext() for page, title in env.titles.items()}
     # the latter with their headings
     labels = {**env.domaindata["std"]["anonlabels"], **env.domaindata["std"]["labels"]}
@@ -40,7 +37,7 @@ def names(env: BuildEnvironment) -> str:
 
 
 def pages_to_write(app: Sphinx, env: BuildEnvironment) -> list[str]:
-    """All pages where a name has changed since the last build, listings of code included; otherwise
+    """All pages, including listings of code, if a name has changed since the last build; otherwise
     no further one.
     """
     before, env.names_of_the_book = getattr(env, "names_of_the_book", None), names(env)
@@ -60,14 +57,15 @@ UNIT = re.compile(
     r"|(?<=\d) (?=× \d)|(?<=\d ×) (?=\d)"
 )
 HYPHEN = re.compile(r"(?<=\w)-(?=[A-Z]\b|\d-[A-Z])|(?<=\b[A-Z])-(?=\w)|(?<=-\d)-(?=[A-Z])")
-"""One beside a single letter or digit: STS-B, R-precision, BSD-3-Clause."""
+"""A hyphen next to a single letter or digit: STS-B, R-precision, BSD-3-Clause."""
 VIEWPORT = re.compile(r'<meta (?=[^>]*name="viewport")[^>]*>\s*')
 SCRIPT = re.compile(r'<script src="[^"]+"></script>')
 
 
 def unbroken(body: str) -> str:
-    """A page whose per cent signs and units stay in the line of their number, as the two sides of
-    a product, single letters in that of their word, with the apostrophes of print; code stays.
+    """A page whose per cent signs and units stay on the line of their number, like the factors of a
+    product, and single letters on that of their word, with typographic apostrophes; code is
+    unchanged.
     """
     parts = CODE_OR_TAG.split(body)
     for place, part in enumerate(parts[::2]):
@@ -78,7 +76,7 @@ def unbroken(body: str) -> str:
 
 
 def scripts_once(body: str) -> str:
-    """A page on which two pieces stand loads what both need once, at the first of them."""
+    """A page with two pieces loads the scripts that both need once, at the first of them."""
     loaded: set[str] = set()
 
     def first(script: re.Match) -> str:
@@ -92,8 +90,8 @@ def scripts_once(body: str) -> str:
 def without_a_false_role(
     app: Sphinx, page: str, template: str, context: dict[str, object], tree: object
 ) -> None:
-    """Docutils calls the bibliography a list and its entries something else, which a screen reader
-    cannot join; and it says for a second time how wide a page is.
+    """Remove the bibliography's role of a list, whose entries have another role, which confuses
+    screen readers; and docutils' second statement of the page width.
     """
     context["root_title"] = "Home"
     context["metatags"] = VIEWPORT.sub("", str(context.get("metatags", "")))
@@ -104,8 +102,8 @@ def without_a_false_role(
 
 
 def at_depth(body: str, folders: int) -> str:
-    """A page so many folders below the first one: figures and tables link their records as from the
-    second folder, and do not know which page shows them.
+    """A page at this depth below the first one: figures and tables, which do not know their page,
+    link to records as from depth two.
 
     Example:
         >>> at_depth('<a href="../../book/records/laptop/a.jsonl.xz">', 1)
@@ -115,22 +113,22 @@ def at_depth(body: str, folders: int) -> str:
 
 
 def on_all_cores(app: Sphinx) -> None:
-    """Read and write pages on all processor cores, for which jupyter-book has no option."""
+    """Read and write pages on all processor cores; jupyter-book has no option for it."""
     app.parallel = machine.allowed_cores()
     for name in NUMBERING & app.extensions.keys():  # they act on the contents, in the first process
         app.extensions[name].parallel_read_safe = True
 
 
 def longest_first(app: Sphinx, env: BuildEnvironment, pages: list[str]) -> None:
-    """Read the library's pages first, whose docstrings take as long as all else: begun last, they
-    leave the other cores waiting.
+    """Read the library's pages first, whose docstrings take as long as everything else: begun last,
+    they would keep the other cores idle.
     """
     pages.sort(key=lambda page: not page.startswith("reference/api/"))
 
 
 def setup(app: Sphinx) -> dict[str, object]:
     """Connect them."""
-    # documents are many small objects that stay: to look for garbage among them was a fifth of the
+    # documents are many small permanent objects: collecting garbage among them took a fifth of the
     # time
     gc.set_threshold(100_000)
     citation = read_yaml(places.project_root() / "CITATION.cff")

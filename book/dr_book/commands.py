@@ -1,14 +1,14 @@
-"""The command line: `dr-lib --help`. Every command is a few lines here and a function of
-the lab.
+"""The command line: `dr-lib --help`. Every command is a few lines here that call a function
+elsewhere.
 
-Page of the book: quickstart. Imports are late, so that help answers at once.
+Page of the book: quickstart. Imports are late, so that help appears at once.
 """
 
 import sys
 
 from dr_book import STOPPED, one_line_if_stopped
 
-with one_line_if_stopped():  # half a second, in which somebody may see that it was a wrong one
+with one_line_if_stopped():  # these take half a second, in which a user may press Ctrl-C
     import argparse
     import errno
     import gc
@@ -63,7 +63,7 @@ EXAMPLES = """Examples:
   dr-lib data squad --from folder-with-train-v1.1.json --to data/squad
 """
 RECORDS = ".jsonl.xz", ".json"
-"""How names of files of records end."""
+"""Endings of the names of record files."""
 WAYS_OUT = {
     FileNotFoundError: "the path",
     FileExistsError: "the path: a file is in the way of a folder",
@@ -71,39 +71,39 @@ WAYS_OUT = {
     PermissionError: "the permissions",
 }
 WRITTEN = "index.html", "retriever", "to-judge.csv", "-judged"  # by `try`
-# what no reader of a file has named
+# errors that no reader of a file has turned into an InputError
 BEYOND = {
-    UnicodeError: "something that was given is no text. Save it as UTF-8.",
-    RecursionError: "something that was given is nested too deeply. Write it in fewer levels.",
-    MemoryError: "this needs more memory than there is. Give less, or take a larger machine.",
+    UnicodeError: "some input is not valid text. Save it as UTF-8.",
+    RecursionError: "some input is nested too deeply. Write it with fewer levels.",
+    MemoryError: "not enough memory. Use less data, or a larger machine.",
 }
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; return 0, or 1 with one clear line on stderr, 130 behind Ctrl-C, 143 behind
+    """Run one command; return 0, or 1 with one clear line on stderr, 130 after Ctrl-C, 143 after
     SIGTERM.
     """
-    if alone := arguments is None:  # else the process is not this command's
+    if alone := arguments is None:  # otherwise the process belongs to the caller
         signal.signal(signal.SIGTERM, interrupt)
         sys.unraisablehook = interrupt_again
-    # the libraries make a million objects that stay: to look for garbage among them took a second
+    # the libraries create a million permanent objects: collecting garbage among them took a second
     gc.set_threshold(100_000)
     for stream in (sys.stdout, sys.stderr):
-        # a sign that the terminal's encoding lacks is written out, as `visible` writes it
+        # a character that the terminal's encoding lacks is escaped, as `visible` escapes it
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")  # as arguments are read; see check_queries
+        sys.stdin.reconfigure(errors="surrogateescape")  # like arguments; see check_queries
     log_plainly()
     try:
         options = parser().parse_args(arguments)
         if given := getattr(options, "scale", None):
             places.find_scale(given)
-        # before the libraries of the models are imported, which takes seconds
+        # before importing the model libraries, which takes seconds
         for path in missing(options):
             raise InputError("no such file or folder", where=path, fix="Check the path.")
         status = options.command(options) or 0
-        sys.stdout.flush()  # what cannot be written is said here and not as Python ends
+        sys.stdout.flush()  # a failed write is reported here, not at Python's exit
         return status
     except InputError as error:
         print(f"error: {visible(str(error))}", file=sys.stderr)
@@ -111,26 +111,26 @@ def main(arguments: list[str] | None = None) -> int:
         told = next(told for kind, told in BEYOND.items() if isinstance(error, kind))
         print(f"error: {told}", file=sys.stderr)
     except KeyboardInterrupt as stop:
-        if alone:  # as Python ends, another one would be a traceback or lose the status
+        if alone:  # at Python's exit, another one would print a traceback or lose the status
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, signal.SIG_IGN)
         print(STOPPED, file=sys.stderr)
         return int(str(stop) or 130)
-    except BrokenPipeError:  # whoever reads our output has seen enough: `... | head`
+    except BrokenPipeError:  # the reader of our output has closed it: `... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         told = f"{error.filename or 'files'}: {error.strerror or error}"
         what = WAYS_OUT.get(type(error), "the path, its permissions and the free disk space")
-        if error.errno == errno.ENOSPC:  # of what is written bit by bit no name is known
+        if error.errno == errno.ENOSPC:  # the error does not name a file written in pieces
             what = f"the disk that you write to, and that of {places.cache_root()} (DR_CACHE)"
         print(f"error: {visible(told)}. Check {what}.", file=sys.stderr)
         try:
             sys.stdout.flush()
-        except OSError:  # else Python says so once more as it ends
+        except OSError:  # otherwise Python reports it again at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     finally:
         if alone:
-            gc.freeze()  # as Python ends it would look among them again, for seconds
+            gc.freeze()  # otherwise Python searches those objects again at exit, for seconds
     return 1
 
 
@@ -140,9 +140,9 @@ def interrupt(number: int, _: object) -> NoReturn:
 
 
 def interrupt_again(lost: "sys.UnraisableHookArgs") -> None:
-    """Interrupt once more where Python drops that, in what tidies up an object."""
+    """Interrupt again if Python dropped the interrupt, inside an object's finaliser."""
     if isinstance(lost.exc_value, KeyboardInterrupt):
-        # a signal to the thread, which wakes it where it waits
+        # a signal to the thread wakes it if it is waiting
         here = threading.main_thread().ident
         threading.Timer(0.1, signal.pthread_kill, (here, signal.SIGINT)).start()
     else:
@@ -150,8 +150,8 @@ def interrupt_again(lost: "sys.UnraisableHookArgs") -> None:
 
 
 def missing(options: argparse.Namespace) -> Iterator[Path]:
-    """Paths given on the command line where nothing lies; what might be the name of a model is left
-    to whoever looks for it.
+    """Paths given on the command line that do not exist; what could be the name of a model is
+    checked later, by the code that looks it up.
     """
     for option in ("reranker", "model"):
         given = getattr(options, option, None) or []
@@ -161,24 +161,24 @@ def missing(options: argparse.Namespace) -> Iterator[Path]:
             if not named and not path.expanduser().exists():
                 yield path
     place = str(getattr(options, "collection", None) or "")
-    # a record's file is looked for by whoever reads it
+    # the code that reads a record's file looks for it
     path = place[:1] in ("/", ".", "~") and not place.endswith(RECORDS)
     if path and places.find_data(place) is None:
         yield Path(place)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that names a mistake in one line, without the usage before it; `words` are its
-    commands or its options, `last` the arguments that may be left out, with their types.
+    """A parser that reports a mistake in one line, without the usage before it; `words` are its
+    commands or options, `last` its optional positional arguments with their types.
     """
 
     words: Sequence[str] = ()
     last: Mapping[str, Callable[[str], Any]] = {}
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Refuse what a command does not know itself: it knows what was perhaps meant."""
+        """Let each command refuse unknown arguments itself: it can suggest a similar one."""
         options, others = super().parse_known_args(args, namespace)
-        # before Python 3.12.7 argparse has no place for such an argument behind an option
+        # before Python 3.12.7 argparse does not accept such an argument after an option
         for name, kind in self.last.items():
             if others and others[0][:1] != "-" and getattr(options, name) is None:
                 setattr(options, name, kind(others.pop(0)))
@@ -187,17 +187,17 @@ class Parser(argparse.ArgumentParser):
         return options, []
 
     def error(self, message: str) -> NoReturn:
-        """Print the line, with the word that was perhaps meant, and end."""
+        """Print the line, suggest a similar word, and exit."""
         wrong = re.search(r"(?:choice: '|arguments: )([^'\s=]+)", message)
         meant = similar(wrong[1], self.words) if wrong else ""
         self.exit(2, f"error: {visible(message)}. {meant}See: {self.prog} --help\n")
 
 
 class Prompts(argparse.Action):
-    """What stands before queries and passages, of the `--system` or `--model` named last."""
+    """Prefixes of queries and passages for the preceding `--system` or `--model`."""
 
     def __call__(self, parser: Any, options: Any, texts: Any, name: str | None = None) -> None:
-        """Add a pair of texts under that name."""
+        """Add the pair of prefixes under that name."""
         encoders = getattr(options, "system", None) or getattr(options, "model", None)
         if not encoders:
             parser.error("argument --prompts: name the encoder before it")
@@ -208,7 +208,7 @@ class Prompts(argparse.Action):
 def count(text: str) -> int:
     """A whole number above 0."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
 
 
@@ -217,14 +217,12 @@ def amount(text: str) -> float:
     with suppress(ValueError):
         if 0 < (number := float(text)) < math.inf:
             return number
-    raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
 
 
 def parameters(given: list[list[str]]) -> dict[str, Any]:
-    """The values of `-p KEY VALUE` as YAML reads them; `InputError` names the key of one that it
-    cannot read.
-    """
-    from dr_lib.files import parse_yaml  # with numpy, which help does not need
+    """The values of `-p KEY VALUE`, parsed as YAML; `InputError` names an invalid value's key."""
+    from dr_lib.files import parse_yaml  # imports numpy, which help does not need
 
     return {name: parse_yaml(value, f"-p {name} {reprlib.repr(value)}") for name, value in given}
 
@@ -266,29 +264,29 @@ def parser() -> argparse.ArgumentParser:
     formats = "corpus.jsonl with queries.jsonl and qrels/, or text (.txt .md .rst .adoc .html)"
     tried(
         "collection",
-        help=f"a folder ({formats}), a .jsonl or .csv, or a known name; of 10 passages at least",
+        help=f"a folder ({formats}), a .jsonl or .csv, or a known name; at least 10 passages",
     )
     tried(
         "--ask",
         action="append",
         default=[],
         metavar="TEXT",
-        help="a question to show the answers of; repeat for more",
+        help="a question whose answers the page shows; may be repeated",
     )
     tried(
         "--system",
         action="append",
         default=[],
-        help="compare this: an encoder (folder or name; `make models` installs all-MiniLM-L6-v2) or"
-        " a way to pre-train",
+        help="an encoder (folder or name; `make models` installs all-MiniLM-L6-v2) or a"
+        " pre-training method to compare; may be repeated",
     )
     prompts = {
         "nargs": 2,
         "action": Prompts,
         "metavar": ("QUERY", "PASSAGE"),
-        "help": 'what the encoder before it reads before texts (E5: "query: " "passage: ")',
+        "help": 'prefixes of texts for the encoder named before (E5: "query: " "passage: ")',
     }
-    twice = "; one that is named twice is compared without them too"
+    twice = "; an encoder named twice is compared without them too"
     tried("--prompts", **prompts | {"help": prompts["help"] + twice})
     tried(
         "--scale",
@@ -299,9 +297,9 @@ def parser() -> argparse.ArgumentParser:
         "--judged",
         type=Path,
         metavar="FILE",
-        help="to-judge.csv of an earlier run, ticked: its judgements are tested on",
+        help="to-judge.csv of an earlier run, filled in: test on its judgements",
     )
-    tried("--minutes", type=amount, default=30, help="time for all of it (default: 30)")
+    tried("--minutes", type=amount, default=30, help="time for everything (default: 30)")
     tried("--to", type=Path, help="folder for page and retriever (default: NAME-tried)")
 
     ledger = command("ledger", show_ledger)
@@ -331,37 +329,38 @@ def parser() -> argparse.ArgumentParser:
         "--time-budget",
         type=amount,
         metavar="MINUTES",
-        help="stop after so long; the same command goes on (status 75)",
+        help="stop after this time with status 75; the same command continues",
     )
 
     publish = command("publish", publish_records)
     publish("study", help="for instance simlm/table08; or a file of records from another machine")
-    publish("--scale", help="of a study")
+    publish("--scale", help="scale of the study")
     publish("--collection", help="records on one collection only")
     publish(
         "--yes",
         action="store_true",
-        help="also of a text of your own: its query ids and scores go into the book",
+        help="also publish records on your own text: query ids and scores go into the book",
     )
 
     verify = command("verify", verify_record)
     verify("record", nargs="?", help="a study of the book, such as simlm/table08, or a file")
-    verify("label", nargs="?", help="the configuration; of a file also the number of a line")
+    verify("label", nargs="?", help="the configuration; for a file, a line number works too")
     verify("--seed", type=int, help="the seed (default: the lowest)")
-    verify("--on", help="the collection that was searched, where the study has several")
+    verify("--on", help="the collection that was searched, if the study has several")
     verify("--scale", help="scale of the record (default: the first that has the study)")
     verify(
         "--cheapest",
         action="store_true",
-        help="the trained record that takes the shortest time, of those whose data are here",
+        help="of the trained records whose data are here, the one that took the least time",
     )
     verify(
         "--margin",
         type=amount,
         default=0.5,
-        help="points of a mean that matter (default: 0.5, or what two trainings differ by)",
+        help="tolerated difference of a mean, in points (default: 0.5, or what two trainings"
+        " differ by)",
     )
-    verify("--collection", help="its collection's folder, where that is not found by its name")
+    verify("--collection", help="folder of its collection, if it is not found by name")
     verify("--keep", action="store_true", help="add the certificate to the record in the book")
 
     export = command("export", export_model)
@@ -379,13 +378,13 @@ def parser() -> argparse.ArgumentParser:
     export(
         "--run",
         action="store_true",
-        help="not the model but what the run found, as a TREC run file with its judgements",
+        help="the run's ranking in place of the model: a TREC run file with judgements",
     )
     export("--to", type=Path, required=True, help="the new folder, or file")
 
     search = command("search", search_collection)
     search("collection", help="a collection, or a record: its collection and its model")
-    search("query", nargs="?", help="the question (default: one per line from standard input)")
+    search("query", nargs="?", help="the question (default: one a line from standard input)")
     search(
         "--model",
         type=Path,
@@ -406,28 +405,28 @@ def parser() -> argparse.ArgumentParser:
     made = command("data", make_collection)
     made("name", nargs="?", help="a collection of the records (default: list them)")
     made("--to", type=Path, help="the new folder (default: NAME under DR_DATA)")
-    made("--from", dest="source", type=Path, help="a folder with its public files (default: fetch)")
-    made("--allow-changes", action="store_true", help="keep it where its digest is another one")
+    made("--from", dest="source", type=Path, help="folder of its public files (default: download)")
+    made("--allow-changes", action="store_true", help="keep it even if its digest differs")
     return top
 
 
 def check_record(given: str | Path | None) -> None:
-    """Say that a file is no record, before the libraries are imported."""
+    """Refuse a file that is not a record, before the libraries are imported."""
     if given and Path(given).is_file() and not str(given).endswith(RECORDS):
         fix = "Give a record (.jsonl.xz or .json), a folder, or the name of a study."
-        raise InputError("is no record", where=given, fix=fix)
+        raise InputError("is not a record", where=given, fix=fix)
 
 
 def check_public(records: Iterable["Record"], consent: bool) -> None:
-    """Refuse to publish what was measured on a text of one's own (`sheets.is_public`) without
-    consent, and in any case what would pass for a collection of the book.
+    """Refuse to publish records on private text (`sheets.is_public`) without consent, and always
+    those that could be mistaken for a collection of the book.
     """
     from dr_book.data.sheets import is_public, sheets
 
     own = [record for record in records if not is_public(record)]
     for name in (record.searched_on["name"] for record in own):
         if name in {sheet.name for sheet in sheets()}:
-            problem = "a collection of the book bears this name, and this is another one"
+            problem = "the book has another collection of this name"
             raise InputError(problem, where=name, fix="Rename its folder and run again.")
         if not consent:
             problem = "query ids and scores of your own text would go into the book"
@@ -435,9 +434,8 @@ def check_public(records: Iterable["Record"], consent: bool) -> None:
 
 
 def check_collection(name: str, *written: Path) -> "Collection":
-    """Say what is wrong with a collection before the libraries of the models are imported, which
-    takes seconds; that nothing lies there before those that read one are. What is written for it,
-    the cache too, may not lie in it.
+    """Load and check a collection before the model libraries are imported, which takes seconds, and
+    its place before those that read it. Nothing may be written inside it, the cache included.
     """
     place = places.find_data(name)
     for target in (*written, places.cache_root()):
@@ -445,7 +443,7 @@ def check_collection(name: str, *written: Path) -> "Collection":
     if name.strip() and place is None and not name.startswith(places.BUILT_IN):
         raise places.unknown_collection(name)
     if place and place.is_dir() and not any(place.iterdir()):
-        fix = "Give one with text files (.txt, .md, .rst, .adoc, .html), or with corpus.jsonl."
+        fix = "Give a folder with text files (.txt, .md, .rst, .adoc, .html) or corpus.jsonl."
         raise InputError("the folder is empty", where=place, fix=fix)
     from dr_lib import collections
 
@@ -456,13 +454,13 @@ def check_collection(name: str, *written: Path) -> "Collection":
 
 
 def left_out(collection: "Collection") -> bool:
-    """Whether something of a collection was not read: its `read` names that behind a semicolon."""
+    """Whether files of a collection were not read: its `read` names them after a semicolon."""
     return "; " in collection.info.get("read", "")
 
 
 def untaken(collection: str) -> Path:
-    """Where `try` writes by itself: NAME-tried in the current folder, or beside the collection
-    where that folder is in it.
+    """Where `try` writes by default: NAME-tried in the current folder, or beside the collection if
+    the current folder is inside it.
     """
     place = (places.find_data(collection) or Path(collection)).resolve()
     beside = place.is_dir() and Path.cwd().is_relative_to(place)
@@ -478,7 +476,7 @@ def try_folder(options: argparse.Namespace) -> int:
             " most",
             file=sys.stderr,
         )
-    os.environ.setdefault("TQDM_LEAVE", "")  # read as tqdm is imported: a bar that is full goes
+    os.environ.setdefault("TQDM_LEAVE", "")  # read when tqdm is imported: removes finished bars
     check_queries(options.ask, 1)
     sort_systems(options.system)
     folder = options.to or untaken(options.collection)
@@ -492,15 +490,15 @@ def try_folder(options: argparse.Namespace) -> int:
     from dr_lib.stages import TimeIsUpError
 
     page, retriever, there = folder / "index.html", folder / "retriever", folder.exists()
-    # the export imports as much again, on a machine that is as busy
+    # the export will import as much again, on a machine that is as busy
     gone = 2 * (time.monotonic() - started) / 60
     try:
         if folder.exists() and not folder.is_dir():
             raise InputError("is a file", where=folder, fix="Name a new or empty folder (--to).")
         names = sorted(path.name for path in folder.glob("[!.]*"))
         others = [name for name in names if not name.endswith(WRITTEN)]
-        if others and not page.exists():  # who has a page of try may put other things beside it
-            problem = f"holds {others[0]}, which try has not written"
+        if others and not page.exists():  # a user may keep other files beside a page of try
+            problem = f"contains {others[0]}, which try did not write"
             raise InputError(problem, where=folder, fix="Name a new or empty folder (--to).")
         check_replaceable(retriever, EXPORT)
         if page.is_dir() or (
@@ -508,15 +506,15 @@ def try_folder(options: argparse.Namespace) -> int:
             and "<h1>Which retriever for " not in page.read_text(encoding="utf-8", errors="replace")
         ):
             raise InputError(
-                "is there already and is no page of try",
+                "already exists and was not written by try",
                 where=page,
                 fix="Name a new folder (--to).",
             )
-        # first: after half an hour is late to find that nothing can be written there
+        # before half an hour of work: can anything be written there?
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
             pass
-        with redirect_stdout(sys.stderr):  # what is under way; the result alone is output
+        with redirect_stdout(sys.stderr):  # progress; only the result goes to stdout
             source = options.collection
             if options.judged:
                 whole = collections.load(source)
@@ -528,7 +526,7 @@ def try_folder(options: argparse.Namespace) -> int:
                 minutes=options.minutes,
                 gone=gone,
                 prompts=options.prompts,
-                # what there is before anything is trained: the rest may be interrupted
+                # the results so far, before anything is trained: the rest may be interrupted
                 show=lambda first: first.save_page(page, options.ask),
             )
             exported = compared.export(retriever)
@@ -543,23 +541,23 @@ def try_folder(options: argparse.Namespace) -> int:
     finally:
         if not there:
             with suppress(OSError):
-                folder.rmdir()  # where nothing was written
+                folder.rmdir()  # if nothing was written
     whole = compared.collection
-    said = [None if left_out(whole) else whole.info.get("read")]  # else it was said at first
+    said = [None if left_out(whole) else whole.info.get("read")]  # otherwise said at the start
     said += [compared.uneven, *compared.hard_to_read, compared.trained_on_test]
     said += [compared.verdict.plain, compared.chosen_by, compared.untrainable]
     print(visible("\n".join(filter(None, said))))
     ready = exported / "search.py"
     if pool:
         print(f"to judge: {pool} (then run again with --judged and that file)")
-    search = "search" if compared.runs else "search by BM25, compared with nothing"
+    search = "search" if compared.runs else "search by BM25, not yet compared"
     ends = f"{search}: {ready}" if ready.is_file() else f"retriever: {exported}"
     print(f"page: {page}\n{ends}")
     return 0
 
 
 def make_collection(options: argparse.Namespace) -> None:
-    """make a collection of the records from its public files, and check its digest"""
+    """make one of the records' collections from its public files, and check its digest"""
     from dr_book.data.sheets import sheet, sheets
 
     if not options.name:
@@ -568,7 +566,7 @@ def make_collection(options: argparse.Namespace) -> None:
         return
     known, root = sheet(options.name), places.data_root()
     if not options.to and not root:
-        raise InputError("no folder named", where="--to", fix="Give one, or set DR_DATA.")
+        raise InputError("no folder given", where="--to", fix="Give one, or set DR_DATA.")
     from dr_book.data.make import make
 
     to = options.to or root / known.name
@@ -619,7 +617,7 @@ def publish_records(options: argparse.Namespace) -> None:
     check_record(options.study)
     if not is_file and not options.scale:
         fix = "Give --scale laptop, or that of its notebook."
-        raise InputError("which scale is not said", where=options.study, fix=fix)
+        raise InputError("no scale given", where=options.study, fix=fix)
     from dr_book.search import unknown_study
     from dr_lib.lab.records import live_folder, load_records, publish, read_all
 
@@ -647,18 +645,18 @@ def publish_records(options: argparse.Namespace) -> None:
     altered = [record for record in found if record.commit.get("changed")]
     if altered:
         print(
-            f"{len(altered)} of {len(found)} records were made by code that differs from its commit"
-            " and that nobody can check out. Commit it, run the study again and publish that.",
+            f"{len(altered)} of {len(found)} records were made by uncommitted code, which nobody"
+            " can check out. Commit it, run the study again and publish that.",
             file=sys.stderr,
         )
 
 
 def verify_record(options: argparse.Namespace) -> int:
-    """make a recorded run again and say whether it comes out"""
+    """repeat a recorded run and say whether its scores come out again"""
     if options.cheapest == bool(options.record):
-        problem, fix = "which record is not said", "Name a study or a file, or take --cheapest."
+        problem, fix = "no record given", "Name a study or a file, or use --cheapest."
         if options.cheapest:
-            problem, fix = "a record is named beside --cheapest", "Leave one of the two out."
+            problem, fix = "both a record and --cheapest are given", "Leave one of the two out."
         raise InputError(problem, where="verify", fix=fix)
     check_record(options.record)
     from dr_book import verify
@@ -689,7 +687,7 @@ def export_model(options: argparse.Namespace) -> None:
         raise InputError(
             "give a record, a folder, or --study",
             where="export",
-            fix="One of the three says which model.",
+            fix="Exactly one of them names the model.",
         )
     unread = {
         "label": options.model,
@@ -701,11 +699,11 @@ def export_model(options: argparse.Namespace) -> None:
         one for one, other in unread.items() if other and getattr(options, one) is not None
     ):
         fix = (
-            "It names a run of --study."
+            "It selects a run of --study."
             if name != "name"
             else "It is the title of a model's card: leave --run out."
         )
-        raise InputError(f"--{name} says nothing here", where="export", fix=fix)
+        raise InputError(f"--{name} has no effect here", where="export", fix=fix)
     check_record(options.model)
     from dr_book.export import export, export_run
     from dr_book.search import find_record
@@ -716,7 +714,7 @@ def export_model(options: argparse.Namespace) -> None:
     )
     if options.run and isinstance(model, Path) and model.is_dir():
         raise InputError(
-            "a folder of a model, which has no run",
+            "the folder of a model has no run",
             where=model,
             fix="Give the record of a run, or --study.",
         )
@@ -729,9 +727,9 @@ def export_model(options: argparse.Namespace) -> None:
 
 def search_collection(options: argparse.Namespace) -> None:
     """search a collection with BM25 and trained models"""
-    # read as tqdm is imported: bars of long work alone, and they go
+    # read when tqdm is imported: bars appear for long work only, and vanish at its end
     os.environ |= {"TQDM_LEAVE": "", "TQDM_DELAY": "1"}
-    # what is wrong is said before the libraries of the models are imported, which takes seconds
+    # mistakes are reported before the model libraries are imported, which takes seconds
     check_queries([] if options.query is None else [options.query], options.k)
     check_encoders(options.model)
     encoders = [
@@ -739,7 +737,7 @@ def search_collection(options: argparse.Namespace) -> None:
     ]
     check_prompts(options.prompts or {}, encoders)
     collection = None
-    if not options.collection.endswith(RECORDS):  # else perhaps a record
+    if not options.collection.endswith(RECORDS):  # otherwise perhaps a record
         collection = check_collection(options.collection)
         check_trained(options.model, collection)
     if collection and not (options.model or options.reranker or options.no_bm25):
@@ -763,13 +761,13 @@ def search_collection(options: argparse.Namespace) -> None:
         raise InputError(
             "no question",
             where="standard input",
-            fix="Write one a line, or one after the collection.",
+            fix="Write one a line, or give one after the collection.",
         )
 
 
 def questions() -> Iterator[str]:
-    """Questions of standard input, one a line; a person is asked for each, until an empty line or
-    Ctrl-D.
+    """Questions from standard input, one a line; on a terminal each is prompted for, until an empty
+    line or Ctrl-D.
     """
     if not sys.stdin.isatty():
         yield from filter(None, (line.strip().removeprefix("\ufeff") for line in sys.stdin))

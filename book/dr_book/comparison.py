@@ -1,8 +1,8 @@
 """A paper's values, the recorded ones and this machine's, side by side: the start of every page
 about a table.
 
-Runs at smoke scale only prove that everything works. They fill no column, no figure, no test and no
-verdict; a folded line says what is not measured and by which command it is.
+Runs at smoke scale only check that everything works. They appear in no column, figure, test or
+verdict; a folded line names the missing runs and the command that makes them.
 """
 
 import html
@@ -16,7 +16,7 @@ from IPython.display import HTML
 
 from dr_book import measured, plan, tables
 from dr_book.figures import Series, intervals, slopes
-from dr_book.ledger import answer, described, direction_only, spoken, state_of
+from dr_book.ledger import answer, described, direction_only, pair_state, state_of
 from dr_book.measured import Pair, Runs, presentable
 from dr_book.papers import Claim, load_papers
 from dr_book.statistics import Estimate, Interval
@@ -41,16 +41,16 @@ from dr_lib.lab import Record
 from dr_lib.places import project_root
 
 RECORDS = "../../book/records"
-"""Where records lie as seen from a notebook, in the checkout and in the built book alike."""
+"""Path of the records from a notebook, in the checkout as in the built book."""
 LISTED, UNFOLDED = 10, 4
-"""Missing rows that are named; of more it gives the number. Pairs of a claim in view; more are
-folded.
+"""The most missing rows that are named, the rest is counted; and the most pairs of a claim that are
+not folded.
 """
 NOTHING = HTML('<p class="dr-note">Nothing is measured yet.</p>')
 NOT_YET = HTML(
     '<p class="dr-note">This part is not measured yet; the page names the missing runs.</p>'
 )
-"""In place of what a page makes of numbers that it lacks."""
+"""Shown in place of content whose numbers are missing."""
 
 
 class Comparison:
@@ -60,16 +60,15 @@ class Comparison:
         study: name of the study, such as "simlm/table08"; its records are shown as *recorded*.
         live: label -> records of this machine, as `StudyResult.runs` gives them.
         measure: ours, such as "MRR@10".
-        paper: label -> the paper's own value, in percent; cells without a number are left out.
-        paper_measure: the paper's name for its measure, if it is not ours.
-        records: in place of the study's own records.
-        others: study -> label here -> label there, of rows that another study's records have.
-        called: the word for this machine's runs.
+        paper: label -> the paper's own value, in percent; cells without a number are ignored.
+        paper_measure: the paper's measure, if it is not ours.
+        records: used instead of the study's own records.
+        others: study -> label here -> label there, for rows recorded by another study.
+        called: the heading for this machine's runs.
 
     Attributes:
-        recorded, live: what is shown; smoke runs are not.
-        runs: the records, or where there are none the live runs: what differences and verdicts are
-            taken from.
+        recorded, live: the runs that are shown, without smoke runs.
+        runs: the records, or without any the live runs: the source of differences and verdicts.
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class Comparison:
             name: runs for name, runs in (("recorded", self.recorded), (called, self.live)) if runs
         }
         self.source = "recorded" if self.recorded else called
-        # then every column names its own measure
+        # if the measures differ, every column names its own
         other = self.paper and self.paper_measure != measure
         self._theirs, self._ours = (
             (f": {self.paper_measure}", f": {measure}") if other else ("", "")
@@ -112,10 +111,10 @@ class Comparison:
         """One row per configuration, one column per source; below it a line on missing rows.
 
         Args:
-            labels: configurations in the order of the page; one without any value has no row and is
+            labels: configurations in the order of the page; one without values gets no row and is
                 named below.
-            caption: what the table shows; unit, interval and the data measured on are added to it.
-            best: whether the highest value is the best one, and bold.
+            caption: what the table shows; unit, interval and data are appended.
+            best: whether the highest value is the best, and printed in bold.
         """
         shown = [
             label
@@ -143,7 +142,7 @@ class Comparison:
                 columns["record"] = [_links(runs.get(label, ()), self.measure) for label in shown]
         data = [f"{name.capitalize()}: {spell_data(runs)}." for name, runs in self._sources.items()]
         measure = self.measure if data else self.paper_measure
-        first = measure[:1] if measure[1:2].isupper() else measure[:1].upper()  # nDCG begins small
+        first = measure[:1] if measure[1:2].isupper() else measure[:1].upper()  # nDCG stays as is
         things = {
             tables.counted(record)
             for runs in self._sources.values()
@@ -174,16 +173,16 @@ class Comparison:
         """The same values as a figure: the order in the paper and here, then one panel per source
         with intervals.
 
-        Panels of one measure share their axis. The first figure leads the page in the book.
+        Panels of the same measure share their axis. The first figure is at the top of the page in
+        the book.
 
         Args:
             labels: configurations in the order of the page.
             rows: what they are.
-            ordered: whether to draw the order; not where our rows cannot show one.
-            over: the row that the others are compared with, where it was run: in place of values,
-                whose intervals overlap even where a difference is certain, the panels show
-                differences.
-            beyond: rows whose difference would press all others together: the heading says it.
+            ordered: whether to draw the order; False if our rows cannot show one.
+            over: the baseline row: if it was run, the panels show differences from it in place of
+                values, whose intervals may overlap even if a difference is certain.
+            beyond: rows whose difference is too large for the axis: the heading gives it.
         """
         exact = {
             label: Interval(value, value, value)
@@ -233,7 +232,7 @@ class Comparison:
     def _over(
         self, over: str, labels: Sequence[str], beyond: Collection[str]
     ) -> tuple[list[Series], str]:
-        """What a figure of differences from one row draws, and the words for the rows beyond it."""
+        """The series of a figure of differences from one row, and the text for rows beyond it."""
         pairs = [(label, over) for label in labels if label != over]
         unit, points = f"points of {self.paper_measure}", {}
         if over in self.paper:
@@ -250,7 +249,7 @@ class Comparison:
         return series, tables.minus(far)
 
     def behind(self, labels: Collection[str]) -> Runs:
-        """The runs that a figure of some configurations draws: those that have the measure."""
+        """The runs that a figure of some configurations shows: those with the measure."""
         runs = {
             label: measured.Side(self.runs.get(label, ()), self.measure).runs for label in labels
         }
@@ -260,7 +259,7 @@ class Comparison:
         return [measured.Side(runs, self.measure) for runs in self.behind(labels).values()]
 
     def _counts_seeds(self, labels: Collection[str]) -> bool:
-        """Whether intervals of these configurations say how far another training would differ."""
+        """Whether intervals of these configurations include the variance between seeds."""
         trained = [side for side in self._sides(labels) if side.trained]
         return any(pool.freedom for pool in measured.pools_of(trained).values())
 
@@ -278,16 +277,15 @@ class Comparison:
         tests: bool = False,
         corrected: Mapping[Pair, float] | None = None,
     ) -> HTML:
-        """Paired differences with intervals beside the paper's, and what could have been detected
-        at all.
+        """Paired differences with intervals beside the paper's, and the smallest detectable ones.
 
         Args:
-            pairs: (first, second) labels; the difference is first minus second. One that was not
-                run gets no row; where none was, the paper's do.
-            caption: what the table shows; unit and the data measured on are added to it.
-            tests: add a column of p-values, corrected over the rows of this table; of a pair that
-                may decide nothing there is none, and the caption says why.
-            corrected: p-values that are corrected over more pairs than this table has.
+            pairs: (first, second) labels; the difference is first minus second. A pair that was not
+                run gets no row; if none was, the table has the paper's differences.
+            caption: what the table shows; unit and data are appended.
+            tests: add a column of p-values, corrected over the rows of this table; a pair that may
+                decide nothing has none, and the caption says why.
+            corrected: p-values corrected over more pairs than this table has.
         """
         gaps = measured.differences(pairs, self.runs, self.measure)
         printed = {
@@ -327,7 +325,7 @@ class Comparison:
                     first, second = (self.runs[label] for label in untested[0])
                     gap = measured.difference(first, second, self.measure)
                     caption += f" {'A dash' if tested else 'No p-values'}: {gap.why_open}."
-            none = Markup("&gt; 100", number=True)  # few queries detect no difference at all
+            none = Markup("&gt; 100", number=True)  # with few queries nothing is detectable
             columns["smallest detectable"] = [
                 none if least.get(pair, 0) > 100 else least.get(pair) for pair in pairs
             ]
@@ -353,7 +351,7 @@ class Comparison:
         )
 
     def verdicts(self, claims: Sequence[Claim]) -> HTML:
-        """The verdicts of the ledger; where the study has no records, its own claims are judged by
+        """The verdicts of the ledger; if the study has no records, its own claims are judged by
         this machine's runs.
 
         Args:
@@ -411,18 +409,18 @@ class Comparison:
 
 
 def pairs_cell(pairs: Sequence[Mapping[str, Any]], measure: str = "") -> Cell:
-    """The pairs of a claim that were run, one a line; more than `UNFOLDED` stand behind a line that
-    counts their states.
+    """The pairs of a claim that were run, one a line; more than `UNFOLDED` are folded under a line
+    that counts their states.
 
     Args:
-        pairs: as `Verdict.to_dict` gives them.
-        measure: the page's own, which is not named again.
+        pairs: from `Verdict.to_dict`.
+        measure: the page's own, which is not repeated.
     """
     run = [pair for pair in pairs if pair["difference"] is not None]
     listed = "<br>".join(_pair(pair, measure) for pair in run)
     if len(run) > UNFOLDED:
-        states = Counter(map(spoken, run))
-        if WAITS in states:  # as it is said of several
+        states = Counter(map(pair_state, run))
+        if WAITS in states:  # its plural
             states[COUNTED[WAITS]] = states.pop(WAITS)
         counted = ", ".join(f"{number} {state}" for state, number in states.items())
         listed = folded(f"{len(run)} pairs: {counted}", HTML(listed)).data
@@ -433,8 +431,8 @@ def _pair(pair: Mapping[str, Any], measure: str) -> str:
     """One pair with its difference and state: ``30 % / 50 % over 30 % / 100 %: +1.2 [+0.5, +1.9],
     supported``.
 
-    Another measure than the page's is named. The number of a range has no sign; an interval that
-    says nothing is left out.
+    The measure is named if it is not the page's. The number of a range has no sign; an empty or
+    unknown interval is left out.
     """
     ends = [pair["difference"], pair["low"], pair["high"]]
     known = None not in ends and ends[1] < ends[2]
@@ -446,7 +444,7 @@ def _pair(pair: Mapping[str, Any], measure: str) -> str:
     what = unit or (f" of {pair['measure']}" if pair["measure"] != measure else "")
     relation = "" if share and pair["worse"].startswith("the others") else f"{pair['relation']} "
     sentence = html.escape(f"{named(pair['better'])} {relation}{named(pair['worse'])}")
-    state = html.escape(spoken(pair))
+    state = html.escape(pair_state(pair))
     if direction_only(pair):
         paper = tables.minus(f"{pair['paper']:+.1f}")
         state = f"direction supported (paper {paper})"
@@ -454,14 +452,14 @@ def _pair(pair: Mapping[str, Any], measure: str) -> str:
 
 
 def notice(study: str, runs: Runs, rows: Collection[str], caption: str = "") -> HTML:
-    """What a page says of numbers that it lacks: a folded line with the rows that are not measured
-    and the command that measures them.
+    """The notice about missing numbers: a folded line with the rows that are not measured and the
+    command that measures them.
 
     Args:
         study: its name.
-        runs: what the page shows.
+        runs: those that the page shows.
         rows: the configurations.
-        caption: what would be shown.
+        caption: of the table.
     """
     runs = presentable(runs)
     missing = [named(row) for row in rows if row not in runs]
@@ -499,9 +497,9 @@ def _printed(values: Sequence[float | None]) -> list[Cell]:
 
 
 def _links(records: Sequence[Record], measure: str) -> Cell:
-    """A link to the file of each run that has the measure, by its seed; a line for each code,
-    precision and machine that trained some, since a seed on another one is another training. One
-    that was trained there twice is there "again".
+    """A link to the file of each run with the measure, named by its seed; one line for each code,
+    precision and machine, since the same seed on another one is another training. A repetition on
+    the same one is called "again".
     """
     lines: dict[str, list[str]] = {}
     seen = set()
@@ -517,7 +515,7 @@ def _links(records: Sequence[Record], measure: str) -> Cell:
 
 
 def _in_words(series: Sequence[Series], *, signed: bool = False) -> str:
-    """Every point of a figure, for readers who do not see it."""
+    """Every point of a figure, for readers who cannot see it."""
     form = "+.1f" if signed else ".1f"
     values = [
         (panel, ", ".join(f"{named(label)} {p.mean:{form}}" for label, p in panel.points.items()))
@@ -543,7 +541,7 @@ def panels(
         labels: rows of all panels, from top to bottom.
         measure: of the differences.
         rows: what is subtracted, written above the panels.
-        role, leading, source: as of `figures.Series` and `figures.show`.
+        role, leading, source: as for `figures.Series` and `figures.show`.
     """
     unit = f"points of {measure}"
     series = [Series(name, role, points, unit) for name, points in gaps.items()]
@@ -552,11 +550,11 @@ def panels(
 
 
 def contrasts(judged: Sequence[plan.Verdict], beside: Mapping[str, str]) -> HTML:
-    """The plan's contrasts as a table: what was to be decided, what was found, and the verdict.
+    """The plan's contrasts as a table: the question, the finding, and the verdict.
 
     Args:
-        judged: of `plan.verdicts`.
-        beside: id of a contrast -> a further line on what was found.
+        judged: from `plan.verdicts`.
+        beside: id of a contrast -> a further line on the finding.
     """
     opened = plan.opened_by_holm(judged)
     rows = []
@@ -602,20 +600,20 @@ def contrasts(judged: Sequence[plan.Verdict], beside: Mapping[str, str]) -> HTML
 
 
 def notebook_of(study: str | None) -> str | None:
-    """The notebook that runs a study, as "notebooks/simlm/table08_replace_rates.ipynb"; None where
-    there is none.
+    """The notebook that runs a study, such as "notebooks/simlm/table08_replace_rates.ipynb"; None
+    if there is none.
     """
     root, topic = project_root(), (study or "none").split("/")[0]
     if (root / "notebooks" / f"{topic}.ipynb").is_file():
         return f"notebooks/{topic}.ipynb"
-    # others may read its records: the one named after it comes first
+    # other notebooks may read its records: the one named after it comes first
     name = (study or "").rpartition("/")[2].replace("-", "_")
     for path in sorted(
         (root / "notebooks" / topic).glob("*.ipynb"),
         key=lambda path: (not path.stem.startswith(name), path.stem),
     ):
         text = path.read_text(encoding="utf-8")
-        # whole, or with a collection's name
+        # the full name, or with a collection's name appended
         if f'\\"{study}\\"' in text or f'\\"{study.rpartition("-")[0]}-{{' in text:
             return path.relative_to(root).as_posix()
     return None

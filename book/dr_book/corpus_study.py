@@ -1,9 +1,9 @@
-"""BM25, encoders as they come, retrievers trained here and fusions of both, compared on a
-collection of one's own.
+"""BM25, ready-made encoders, retrievers trained here, and fusions with BM25, compared on your own
+collection.
 
-Page of the book: your_corpus. People's judgements are what is tested on wherever there are some;
-what is missing for training is generated first. `dr-lib try` and the notebook make the same call,
-and `own_corpus.compare` adds what is shown.
+Page of the book: your_corpus. Systems are tested on people's judgements if there are any; missing
+training questions are generated first. `dr-lib try` and the notebook make the same call, and
+`own_corpus.compare` adds the presentation.
 """
 
 import time
@@ -35,23 +35,23 @@ from dr_lib.models import open_encoder
 from dr_lib.stages import Cache, Stage, TimeIsUpError
 
 SAMPLE = {"passages": 20_000, "train_queries": 5_000, "dev_queries": 500, "test_queries": 1_000}
-"""What is compared of a larger collection where time is bounded."""
+"""The sample of a larger collection on which systems are compared if time is limited."""
 WEIGHTS = 1.5, 0.75
 SECOND = "BM25, k1 1.5, b 0.75"
-"""The setting of BM25 that most search engines have, as a row beside the usual 0.9 and 0.4."""
+"""The BM25 setting of most search engines, as a row beside the usual 0.9 and 0.4."""
 MANY_RELEVANT = 2
-"""From more relevant passages a query on nDCG@10 decides."""
-MANY_PASSAGES = 5_000  # from here on one question a passage is enough to train on
-# least of a batch and of a fine-tuning; most walks through the queries
+"""With more relevant passages per query than this, nDCG@10 decides."""
+MANY_PASSAGES = 5_000  # above this, one question a passage is enough to train on
+# least queries in a batch, least steps of a fine-tuning, most epochs over the queries
 FEWEST_QUERIES, FEWEST_STEPS, EPOCHS = 4, 100, 8
-# share of the time, and at most so many minutes, that are left for export, answers and page
+# reserved for export, answers and page: a share of the time, and the most minutes
 FOR_THE_PAGE = 0.1, 2.0
-# or, if that is longer, so many times what the first page took
+# or this many times as long as the first page took, if that is longer
 PAGES_AT_THE_END = 3
 MEASURED = 60.0
-"""Seconds of work after which its pace on this machine is known."""
+"""Seconds of work after which the pace of this machine is known."""
 TESTING = 1 / 3
-"""Share of the time in which questions to test on are written, where people have judged none."""
+"""Share of the time for writing test questions, if people have judged none."""
 
 
 @dataclass(eq=False)
@@ -59,22 +59,23 @@ class Compared:
     """Systems compared on one collection.
 
     Attributes:
-        collection: as it was given, whole.
-        recipe: what all rows share, on the collection with generated questions where those to test
-            on were missing.
-        generated: the questions written; None where people have judged all that was needed.
-        given: label -> name of each encoder that was used as it comes.
+        collection: as given, whole.
+        recipe: what all rows share, on the collection with generated questions if test questions
+            were missing.
+        generated: the questions written; None if people's queries were enough.
+        given: label -> name of each ready-made encoder.
         trained: labels of the retrievers trained here.
         runs: label -> records, one a seed; "BM25" first.
-        pending: labels that the time did not allow, with how far they are: "1,250 of 2,000 steps of
+        pending: labels that did not fit into the time -> their progress: "1,250 of 2,000 steps of
             pre-training", or "".
-        untrainable: why nothing could be trained, as a sentence; "" where it could.
-        needed: minutes that what is pending takes here, about, without a GPU on two processor
-            cores; 0 where that is not known.
-        minutes: the time that was given; 0 where it was not bounded.
-        further: whether the same call gets further: a stage was finished, or a checkpoint written.
-        pace: how many times longer the work of this call took than it does on two idle cores; 1
-            where it was not slower, or too short to tell.
+        untrainable: why nothing could be trained, as a sentence; "" if training was possible.
+        needed: estimated minutes for what is pending, on this machine's GPU or on two processor
+            cores; 0 if unknown.
+        minutes: the time limit; 0 without one.
+        further: whether repeating the call makes progress: a stage was finished, or a checkpoint
+            written.
+        pace: how many times as long as on two idle cores the work of this call took; 1 if it was
+            not slower, or too short to tell.
     """
 
     collection: Collection
@@ -111,41 +112,40 @@ class Compared:
         prompts: Mapping[str, Mapping[str, str]] | None = None,
         show: Callable[[Self], Any] | None = None,
     ) -> Self:
-        """Generate the queries that are missing, and run BM25 and every system, alone and fused
-        with BM25.
+        """Generate the missing queries, and run BM25 and every system, alone and fused with BM25.
 
         Args:
             collection: a collection, or its name or path.
-            systems: ways to pre-train (`objectives.names()`), and encoders that are used as they
-                come: folders, names on the Hugging Face hub, "all-MiniLM-L6-v2" where its package
-                is installed. "bm25" is always there. Empty: the installed encoders, no
-                pre-training, and SimLM.
+            systems: pre-training methods (`objectives.names()`), and ready-made encoders: folders,
+                names on the Hugging Face hub, "all-MiniLM-L6-v2" if its package is installed.
+                "bm25" is always included. Empty: the installed encoders, no pre-training, and
+                SimLM.
             scale: a file in notebooks/scales.
-            recipe: keys laid over those of the scale's recipe.
-            judgements: whether to use those of the collection; False treats it as one without any.
+            recipe: keys that override those of the scale's recipe.
+            judgements: whether to use the collection's judgements; False ignores them.
             questions_from: the collection whose queries a question generator first learns to write;
-                None: the generator that comes with the book, trained on SQuAD, writes at once.
-            per_passage: questions written about a passage; None: three, of a large collection one.
+                None: the generator that comes with the book, trained on SQuAD, needs no training.
+            per_passage: questions written about a passage; None: three, or one in a large
+                collection.
             seeds: of the trainings.
-            minutes: time for all of it, with what is left for a page: what does not fit is stopped
-                and pending, and the same call goes on with it. Of a large collection a sample is
-                compared. What a verdict needs comes first: questions to test on where people have
-                judged none, BM25, encoders and fusions; then the questions to train on, and the
-                trainings.
-            gone: minutes of that time that went before this call.
-            prompts: an encoder, as `systems` names it -> `{"query": ..., "passage": ...}`: what it
-                reads before texts, in place of what its folder names. Its label says so; one that
+            minutes: time limit, with a reserve for the page: what does not fit is stopped and
+                pending, and the same call continues it. Of a large collection a sample is compared.
+                What a verdict needs comes first: test questions if people have judged none, BM25,
+                encoders and fusions; then the training questions, and the trainings.
+            gone: minutes of that time used before this call.
+            prompts: an encoder, as `systems` names it -> `{"query": ..., "passage": ...}`: prefixes
+                of texts, in place of those in its folder. Its label says so; an encoder that
                 `systems` names twice is compared without them too.
-            show: is called with what is compared before anything is trained.
+            show: called with the results so far, before anything is trained.
 
         Raises:
-            InputError: something cannot be opened or run; said before anything is trained.
+            InputError: something cannot be opened or run; raised before anything is trained.
         """
         started, (share, most) = time.monotonic(), FOR_THE_PAGE
         left = max(0.0, minutes - gone) if minutes and gone else minutes
         bound = None if left is None else left - min(share * left, most)
-        cache = Cache().within(bound)  # refuses what is no time
-        live_folder(scale)  # refuses what is not the name of a scale now, not after the questions
+        cache = Cache().within(bound)  # refuses an invalid time
+        live_folder(scale)  # refuses an invalid name of a scale now, not after the questions
         given, trained, prompts = sort_systems(systems, prompts)
         start = recipe_at(scale, recipe, place_of(collection))
         whole = open_sample(
@@ -164,7 +164,7 @@ class Compared:
             evaluation__split=tested_split(sample if judgements else None, start.evaluation.split)
         )
         for row in rows(start, given, [], (), prompts=prompts).values():
-            if row.retriever:  # what cannot be opened is named now, not after the trainings
+            if row.retriever:  # an unreadable encoder is reported now, not after the trainings
                 open_encoder(row.retriever, prompts=row.prompts)
         options = {
             "learn_from": questions_from,
@@ -181,7 +181,7 @@ class Compared:
             parts, rest = tested_first(sample, held)
             once = options | {"parts": parts, "splits": ["test"]}
             try:
-                try:  # in a part of the time, if that is enough for some
+                try:  # in part of the time, if that is enough for any
                     part = cache.within(bound and TESTING * bound)
                     tests = generate_queries(start, cache=part, **once)
                 except TimeIsUpError:
@@ -196,7 +196,7 @@ class Compared:
             except InputError as error:
                 if questions_from or "train" not in judged:
                     raise
-                # all is judged for training: what needs none is tested on that
+                # all judgements are for training: systems that need none are tested on them
                 self.recipe = start.with_(evaluation__split="train")
                 self.untrainable = error.problem
         else:
@@ -213,7 +213,7 @@ class Compared:
             waiting = replace(self, pending=self.pending | dict.fromkeys(trained, ""))
             begun = time.monotonic()
             show(waiting)
-            if left is not None:  # the last page has no less to show, and an export comes with it
+            if left is not None:  # the last page shows at least as much, and there is the export
                 last = PAGES_AT_THE_END * (time.monotonic() - begun)
                 cache.stop_at = min(cache.stop_at, started + 60 * left - last)
 
@@ -221,7 +221,7 @@ class Compared:
         learned = tested
         if trained and not self.untrainable and "train" not in judged:
             try:
-                # what was written before counts as judged
+                # the test questions written before count as judged
                 judged_too = {"use_judgements": judgements or bool(self.generated)}
                 training = options | judged_too | {"parts": [rest]}
                 further = generate_queries(tested, cache=cache, **training)
@@ -237,7 +237,7 @@ class Compared:
                 far = how_far(writing, cache)
                 self.pending |= {"questions to train on": far} | dict.fromkeys(trained, "")
                 share = 1.0
-                if self.generated:  # as many as of the questions to test on lead back
+                if self.generated:  # expect the share that the filter kept of the test questions
                     counts = self.generated.counts
                     share = counts["found_again"] / counts["written"]
                 queries = round(share * options["per_passage"] * len(rest))
@@ -267,7 +267,7 @@ class Compared:
         return self
 
     def _add(self, study: Study) -> None:
-        """Run some rows: their records, what the time left undone of them, and the pace."""
+        """Run some rows; add their records, what is pending, and the pace."""
         begun = time.monotonic()
         result = study.run()
         taken = time.monotonic() - begun
@@ -280,19 +280,19 @@ class Compared:
 
     @property
     def study(self) -> str:
-        """The name that its records bear."""
+        """The name of the study of its records."""
         return study_name(self.collection)
 
     @property
     def measure(self) -> str:
-        """What systems are compared by: the first measure of the recipe."""
+        """The measure that systems are compared by: the recipe's first."""
         return self.recipe.evaluation.measures[0]
 
     @property
     def enough(self) -> int:
-        """Minutes that would have been enough, about: those that are needed, at the pace of this
-        call, with a third more and one to begin with, and more than were given; where it is not
-        known what is needed twice the given ones, half an hour at least.
+        """About how many minutes would be enough: those needed at the pace of this call plus a
+        third, but at least the given ones, and one for the start; if the need is unknown, twice the
+        given ones, and at least half an hour.
         """
         if not self.needed:
             return ceil(max(30, 2 * self.minutes))
@@ -300,7 +300,7 @@ class Compared:
 
     @property
     def written(self) -> Mapping[str, int]:
-        """Split -> how many of its queries were written by a generator."""
+        """Split -> number of its queries written by a generator."""
         return self.generated.counts["queries"] if self.generated else {}
 
     @property
@@ -310,7 +310,7 @@ class Compared:
 
     @property
     def tested_on(self) -> str:
-        """Whose queries were tested on, in words."""
+        """Whose queries the systems were tested on, in words."""
         return "generated questions" if self.on_generated else "people's queries"
 
     @property
@@ -328,19 +328,17 @@ class Compared:
 
     @cached_property
     def searched(self) -> Collection:
-        """The collection as it was searched: a sample of it perhaps, perhaps with generated
-        questions.
-        """
+        """The collection as searched: perhaps a sample, perhaps with generated questions."""
         return open_sample(self.recipe.collection)
 
     def mean(self, label: str) -> float:
-        """Mean of the measure over queries and seeds, a share of 1."""
+        """Mean of the measure over queries and seeds, as a fraction."""
         return sum(record.means[self.measure] for record in self.runs[label]) / len(
             self.runs[label]
         )
 
     def best_of(self, labels: Sequence[str]) -> str | None:
-        """The label with the highest mean among those that were run; None where none was."""
+        """The label with the highest mean among those that were run; None if none was."""
         return max((label for label in labels if label in self.runs), key=self.mean, default=None)
 
     @property
@@ -363,11 +361,10 @@ def place_of(collection: Collection | str | Path) -> str:
 
 
 def tested_split(collection: Collection | None, wanted: str) -> str:
-    """The split to test on: the one that is wanted, else another that people have judged and that
-    is not for training.
+    """The split to test on: the wanted one, else another judged split that is not for training.
 
     Raises:
-        InputError: nothing is judged relevant in it.
+        InputError: it contains no relevant passage.
     """
     splits = collection.splits if collection else ()
     tested = (
@@ -391,10 +388,10 @@ def tested_split(collection: Collection | None, wanted: str) -> str:
 
 
 def measures_of(recipe: Recipe) -> list[str]:
-    """The measures of a recipe, the one that decides first. It is chosen from the judgements alone.
+    """The measures of a recipe, the deciding one first. It is chosen from the judgements alone.
 
-    With more than two relevant passages a query, or with grades, MRR@10 throws away most of what
-    people have judged, and nDCG@10 decides; else MRR@10 does, which is easier to read. A recipe
+    With more than two relevant passages per query, or with grades, MRR@10 discards most of the
+    judgements, so nDCG@10 decides; otherwise MRR@10 does, which is easier to interpret. A recipe
     that has only one of the two keeps its order.
     """
     measures = list(recipe.evaluation.measures)
@@ -408,8 +405,8 @@ def measures_of(recipe: Recipe) -> list[str]:
 
 
 def relevance(qrels: Mapping[str, Mapping[str, int]], grade: int = 1) -> tuple[float, int]:
-    """Relevant passages of a query that has some, in the mean, and how many grades of relevance
-    there are.
+    """Mean number of relevant passages of a query that has any, and the number of distinct relevant
+    grades.
 
     Example:
         >>> relevance({"a": {"p": 1, "q": 1, "r": 0}, "b": {"p": 2}, "c": {"p": 0}})
@@ -421,8 +418,8 @@ def relevance(qrels: Mapping[str, Mapping[str, int]], grade: int = 1) -> tuple[f
 
 
 def fitting(recipe: Recipe, queries: int | None = None) -> Recipe:
-    """A recipe whose batches of training queries can be filled, and whose steps do not walk through
-    few of them forever; `queries` are those that there will be, where they are not written yet.
+    """A recipe with batches and steps reduced to the number of training queries, so that batches
+    are full and epochs few; `queries` is the expected number if they are not written yet.
     """
     if queries is None:
         queries = len(open_sample(recipe.collection).qrels("train"))
@@ -437,9 +434,9 @@ def fitting(recipe: Recipe, queries: int | None = None) -> Recipe:
 def training_seconds(
     recipe: Recipe, trained: Sequence[str], questions: Stage, cache: Cache
 ) -> float:
-    """Seconds that trainings take here, about, while the questions to train on are not written;
-    without a GPU on two processor cores. 0 where more follows on the first fine-tuning: how long
-    that takes depends on the questions.
+    """About how many seconds trainings take here (without a GPU on two processor cores) if the
+    training questions are not written yet. 0 if more follows the first fine-tuning: its duration
+    depends on the questions.
     """
     if recipe.final != "retriever1":
         return 0.0
@@ -465,11 +462,11 @@ def rows(
     """Label -> recipe: BM25 with two settings, each system, and BM25 fused with the encoders, else
     with the last trained retriever.
 
-    Retrievers are trained by the recipe `learned`, which may have training questions on another
+    Retrievers are trained by the recipe `learned`, whose training questions may be on another
     collection than the one that `start` searches.
 
-    A weight is chosen by queries of people alone: of the generated ones BM25 has found every
-    passage, and would get all.
+    A fusion weight is chosen only on people's queries: BM25 has found the passage of every
+    generated question, and would get all the weight.
     """
     encoders = {
         label: start.with_(retriever=name, prompts=(prompts or {}).get(label))

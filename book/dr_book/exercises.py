@@ -1,9 +1,9 @@
 """Exercises that mark themselves: `check` says whether an answer satisfies its mark scheme, and if
 not, why.
 
-A mark scheme is a function with assertions about the answer; their messages are what the student
-reads. Pages: the lessons, notebooks/teaching/bugs_in_evaluation and bugs_in_training. Solutions are
-in the lecturer's copy alone: book/_ext/lecturer.py.
+A mark scheme is a function with assertions about the answer; students read their messages. Pages:
+the lessons, notebooks/teaching/bugs_in_evaluation and bugs_in_training. Solutions are only in the
+lecturer's copy: book/_ext/lecturer.py.
 """
 
 import reprlib
@@ -22,7 +22,7 @@ def check(scheme: Callable[[Callable], None], answer: Callable) -> None:
 
     Args:
         scheme: takes the function and asserts what should be true of it.
-        answer: the student's function; one that returns nothing yet is told so.
+        answer: the student's function, perhaps without a return value yet.
 
     Example:
         >>> def scheme(double):
@@ -38,7 +38,7 @@ def check(scheme: Callable[[Callable], None], answer: Callable) -> None:
         >>> check(lambda double: abs(double(3)), lambda x: "six")
         not yet: the function returns 'six', a str: bad operand type for abs(): 'str'
     """
-    returned: list[Any] = []  # of the call that is being marked
+    returned: list[Any] = []  # by the call that is being marked
 
     @wraps(answer)
     def written(*arguments: Any, **named: Any) -> Any:
@@ -53,11 +53,11 @@ def check(scheme: Callable[[Callable], None], answer: Callable) -> None:
         scheme(written)
     except AssertionError as fault:
         print(f"not yet: {fault}")
-    except Exception as error:  # of an answer half written: the lesson goes on
-        # the dots of a cell that nobody has filled in
+    except Exception as error:  # from a half-written answer: the lesson goes on
+        # the ellipsis of a cell that is not filled in yet
         untouched = isinstance(error, TypeError) and "ellipsis" in str(error)
         told = NOTHING if untouched else f"{type(error).__name__}: {error}"
-        if returned and not untouched:  # the scheme stumbled over it, not the function
+        if returned and not untouched:  # the error is in the scheme, from a wrong type
             kind, value = type(returned[0]).__name__, reprlib.repr(returned[0])
             told = f"the function returns {value}, a {kind}: {error}"
         print(f"not yet: {told}")
@@ -68,22 +68,22 @@ def check(scheme: Callable[[Callable], None], answer: Callable) -> None:
 def agrees(
     answer: ArrayLike, wanted: ArrayLike, relative: float = 1e-3, absolute: float = 1e-5
 ) -> bool:
-    """Whether an answer has the shape and values that are wanted, in whatever a student computes:
-    numbers, lists, numpy or torch, of 32 or 64 bits.
+    """Whether an answer has the wanted shape and values, in any type that students use: numbers,
+    lists, numpy or torch, 32 or 64 bits.
 
     Args:
         answer: a number or numbers, of any type.
-        wanted: what is right, of the same shape.
-        relative: how far apart values may lie, as a share of what is wanted.
-        absolute: how far apart they may lie beyond that. Below it float32 cannot tell a small loss
-            from none: the logarithm of a probability near 1 has an error of 1e-7.
+        wanted: the correct values, of the same shape.
+        relative: tolerance relative to the wanted values.
+        absolute: additional absolute tolerance. Below it float32 cannot distinguish a small loss
+            from zero: the logarithm of a probability near 1 has an error of 1e-7.
 
     Example:
         >>> agrees([0.5, 1], np.float32([0.5, 1])), agrees((1, 2), [1, 3]), agrees(1, [1])
         (True, False, False)
     """
     values, expected = (
-        # a tensor may have a gradient, also as a part of a list
+        # a tensor may require gradients
         np.asarray(side.detach() if hasattr(side, "detach") else side, dtype=float)
         for side in (answer, wanted)
     )

@@ -1,9 +1,9 @@
 """Export: a trained model as a folder that sentence-transformers and transformers open unchanged,
-with its card, and what a run found as a TREC run file.
+with its card, and the ranking of a run as a TREC run file.
 
 The card, `README.md`, describes the model, its use, its training, its scores and its licences. Its
-text is `card.md` beside this file; the tests run its lines of Python. Whatever comes from a record
-or a collection is escaped. Page of the book: practice/own-corpus.
+template is `card.md` beside this file; the tests run its Python code. Text from a record or a
+collection is escaped. Page of the book: practice/own-corpus.
 """
 
 import html
@@ -33,7 +33,7 @@ from dr_lib.tokens import load_tokenizer
 
 TEMPLATE = Path(__file__).with_name("card.md")
 EXPORT = "exported model"
-# what sentence-transformers calls an activation that changes nothing
+# sentence-transformers' name of the identity activation
 IDENTITY = "torch.nn.modules.linear.Identity"
 POOLINGS = (
     "cls_token",
@@ -50,16 +50,16 @@ def export(source: Record | Path | str, to: Path | str, *, name: str | None = No
 
     Args:
         source: a record of this machine, the file of one, or a folder with a saved encoder.
-        to: the new folder; one that an earlier export wrote is replaced. Where a run has two
-            encoders or a re-ranker, each gets a folder below it.
-        name: title of the card; by default made from the record, else from the folder's name.
+        to: the new folder; an earlier export is replaced. If a run has two encoders or a re-ranker,
+            each gets a subfolder.
+        name: title of the card; by default from the record, else from the folder's name.
 
     Returns:
         The folders written.
 
     Raises:
-        InputError: no finished model behind `source`, one that was not trained here, or `to`
-            lies in what is read or holds what is no export.
+        InputError: `source` has no finished model, or one that was not trained here; `to` is inside
+            a folder that is read, or contains something other than an export.
     """
     if isinstance(source, Record):
         models, record = models_of(source), source
@@ -67,13 +67,13 @@ def export(source: Record | Path | str, to: Path | str, *, name: str | None = No
         models, record = open_models(Path(source).expanduser())
     for kind, model in models.items():
         if (model / "late_interaction.json").is_file():
-            fix = "Use its folder as it is: dr_lib search --reranker opens it."
+            fix = "Use its folder as it is: dr-lib search --reranker opens it."
             raise InputError(
-                f"the {kind} is a late-interaction model, which sentence-transformers lacks",
+                f"the {kind} is a late-interaction model, which sentence-transformers cannot open",
                 where=model,
                 fix=fix,
             )
-        # it would get settings that it was not trained with
+        # it would be saved with settings that it was not trained with
         if not any((model / file).is_file() for file in SAVED):
             fix = "sentence-transformers opens its folder as it is."
             raise InputError(
@@ -93,26 +93,26 @@ def export(source: Record | Path | str, to: Path | str, *, name: str | None = No
 
 
 def export_run(record: Record, to: Path | str) -> list[Path]:
-    """Write what a run found as a TREC run file, and the judgements that it was measured by beside
-    it (`.qrels`). In both, ids are written by `retrieval.one_word`.
+    """Write the ranking of a run as a TREC run file, and beside it the judgements that it was
+    measured by (`.qrels`). In both, ids are encoded by `retrieval.one_word`.
 
-    Tools that read the two (trec_eval, ir-measures) give the record's measures.
+    From the two, trec_eval and ir-measures compute the record's measures.
 
     Args:
         record: of this machine.
-        to: the file; judgements go to the same name with the ending `.qrels`.
+        to: the file; judgements go to the same name with the suffix `.qrels`.
 
     Returns:
         The two files.
 
     Raises:
-        InputError: a file of that name exists or would lie in the collection, the run was not
+        InputError: a file of that name exists or would be inside the collection, the run was not
             made on this machine, or its collection has changed.
     """
     target = Path(to).expanduser()
     files = [target, target.with_name(f"{target.name}.qrels")]
     if there := next((file for file in files if file.exists()), None):
-        raise InputError("is there already", where=there, fix="Name a new file.")
+        raise InputError("already exists", where=there, fix="Name a new file.")
     _check_outside(target, record)
     searched, ranking = collection_of(record, searched=True), ranking_of(record)
     grades = searched.qrels(record.evaluation["split"])
@@ -127,8 +127,8 @@ def export_run(record: Record, to: Path | str) -> list[Path]:
 
 
 def _check_outside(target: Path, record: Record | None, models: Iterable[Path] = ()) -> None:
-    """Refuse to write into a model's folder, or into the collection of a run: a record holds its
-    name and no path, so that a folder above the target counts where it has that name.
+    """Refuse to write into a model's folder, or into the collection of a run: a record has its name
+    and no path, so any folder of that name above the target counts.
     """
     names = [record.recipe["collection"]["name"]] if record else []
     above = [folder for folder in Path(target).resolve().parents if folder.name in names]
@@ -137,8 +137,8 @@ def _check_outside(target: Path, record: Record | None, models: Iterable[Path] =
 
 
 def _trained_on(record: Record | None) -> Collection | None:
-    """The collection of a run where it can be opened: a record holds no path, and a folder may have
-    changed since.
+    """The collection of a run, or None if it cannot be opened: a record has no path, and a folder
+    may have changed since.
     """
     try:
         return collection_of(record) if record else None
@@ -159,13 +159,12 @@ def _write(
 
 
 def save_for_others(model: DenseEncoder | CrossEncoder, folder: Path) -> None:
-    """Save a model as a folder that sentence-transformers opens unchanged, as `from_pretrained`
-    does.
+    """Save a model as a folder that sentence-transformers, as well as `from_pretrained`, opens.
 
-    To what `save` writes it adds how long a text may be, and for an encoder `modules.json` and what
-    that names (pooling, projection, normalisation) and how vectors are compared, in the names that
-    sentence-transformers has always had: those of its own writer open in its newest version alone.
-    A `[MASK]` that a text holds is text there too, as in `TokenStore`.
+    Adds to `save` the maximum length of a text, and for an encoder `modules.json` with its modules
+    (pooling, projection, normalisation) and the similarity, under names that every version of
+    sentence-transformers knows: those of its own writer open only in its newest version. A `[MASK]`
+    in a text is plain text there too, as in `TokenStore`.
     """
     model.save(folder)
     _add(folder / "tokenizer_config.json", split_special_tokens=True)
@@ -177,7 +176,7 @@ def save_for_others(model: DenseEncoder | CrossEncoder, folder: Path) -> None:
 
 
 def write_modules(encoder: DenseEncoder, folder: Path) -> None:
-    """Write the files by which sentence-transformers knows how an encoder's vectors are made and
+    """Write the files that tell sentence-transformers how an encoder's vectors are computed and
     compared.
     """
     settings, hidden = encoder.settings, encoder.encoder.config.hidden_size
@@ -202,7 +201,7 @@ def write_modules(encoder: DenseEncoder, folder: Path) -> None:
     for place, (kind, config, weights) in enumerate(steps, 1):
         path, whole = f"{place}_{kind}", f"sentence_transformers.models.{kind}"
         modules.append({"idx": place, "name": str(place), "path": path, "type": whole})
-        # an empty folder would not survive a repository
+        # git does not keep empty folders
         write_json(folder / path / "config.json", config)
         if weights:
             save_file(weights, folder / path / "model.safetensors")
@@ -218,10 +217,10 @@ def write_modules(encoder: DenseEncoder, folder: Path) -> None:
 
 
 def _read_as_trained(longest: int, folder: Path) -> None:
-    """Have the tokenizer of a folder cut, pad and frame texts as `TokenStore` does, whatever that
-    of the base model did: MPNet's sets two [SEP] between a title and its text, some set none.
+    """Make the tokenizer of a folder truncate, pad and frame texts as `TokenStore` does, whatever
+    the base model's did: MPNet's puts two [SEP] between a title and its text, some put none.
     """
-    # the types tell a title from its text, where the model knows two
+    # token types distinguish a title from its text, if the model has two
     segments = read_json(folder / "config.json").get("type_vocab_size", 2)
     types = ["token_type_ids"] if segments > 1 else []
     how = {"model_input_names": ["input_ids", *types, "attention_mask"]}
@@ -240,7 +239,7 @@ def _read_as_trained(longest: int, folder: Path) -> None:
             single=single, pair=f"{single} $B:1 {last}:1", special_tokens=framing
         )
         tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
-        how["tokenizer_class"] = "PreTrainedTokenizerFast"  # others frame by rules of their own
+        how["tokenizer_class"] = "PreTrainedTokenizerFast"  # other classes frame by their own rules
     _add(folder / "tokenizer_config.json", model_max_length=longest, **how)
 
 
@@ -259,9 +258,9 @@ def card(
     Args:
         model: a retriever's encoder or a re-ranker.
         name: its name, on one line.
-        record: of the run that trained it, if it is known.
-        collection: what it was trained on: its licence, and who wrote its queries where it was a
-            model.
+        record: of the run that trained it, if known.
+        collection: what it was trained on, for its licence, and the generator of its queries, if
+            any.
     """
     task = "text-ranking" if isinstance(model, CrossEncoder) else "sentence-similarity"
     about: dict[str, Any] = {"library_name": "sentence-transformers", "pipeline_tag": task}
@@ -280,7 +279,7 @@ def card(
         }
         scores = {
             f"{measure}, %": spell(mean_intervals({"": [record]}, measure)[""])
-            for measure in sorted(record.means)  # as a record that was read has them
+            for measure in sorted(record.means)  # the order in a record read from disk
         }
         made = made_on(record.machine, record.commit)
         values |= {"recipe": record.recipe, "scores": scores, **made}
@@ -288,12 +287,12 @@ def card(
 
 
 def write_card(template: Path, about: dict[str, Any], values: dict[str, Any]) -> ModelCard:
-    """A card of a template, which gets the functions that make Markdown of values.
+    """A card from a template, which also receives the functions that turn values into Markdown.
 
     Args:
         template: the file.
-        about: what the front matter of this card has besides licence and tags.
-        values: what the template names; `recipe` is shown as YAML.
+        about: front matter of this card besides licence and tags.
+        values: variables of the template; `recipe` is shown as YAML.
     """
     tags = ["sentence-transformers", "transformers", "dense-retrieval", *about.pop("tags", [])]
     data = ModelCardData(license="other", license_name="see-licences-below", tags=tags, **about)
@@ -303,7 +302,7 @@ def write_card(template: Path, about: dict[str, Any], values: dict[str, Any]) ->
 
 
 def made_on(facts: dict[str, Any], commit: dict[str, Any]) -> dict[str, str]:
-    """Machine and commit as a card names them."""
+    """Machine and commit, as named on a card."""
     machine = ", ".join([str(facts.get("cpu")), *(facts.get("gpus") or [])])
     return {
         "machine": machine,
@@ -316,11 +315,10 @@ def references(method: str) -> str:
     retrievers learn from.
 
     Args:
-        method: one-word name of the objective; one without papers of its own gives the last entry
-            alone.
+        method: one-word name of the objective; one without papers gives only BM25's entry.
 
     Returns:
-        The entries from the book's list; empty where the book is not there.
+        The entries from the book's list; "" if the book is not installed.
 
     Example:
         >>> [entry.split("{")[1].split(",")[0] for entry in references("simlm").split("\\n\\n")]
@@ -348,13 +346,13 @@ def _rows(facts: dict[str, Any]) -> str:
 
 
 def _fence(text: str, language: str) -> str:
-    """A block of code, whatever it holds."""
+    """A block of code, whatever it contains."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
 def plain(value: Any) -> str:
-    r"""A value as Markdown that shows just its characters, on one line.
+    r"""A value as Markdown that shows exactly its characters, on one line.
 
     Example:
         >>> plain("<b> | [a](b)")

@@ -1,13 +1,12 @@
-"""One style for every figure: the same colours by family of methods, on light and on dark pages.
+"""One style for every figure: the same colours by family of methods, on light and dark pages.
 
-A figure is an SVG drawing inside the page. Its colours are variables that the page's style sheet
-sets, with the light ones where none is set, as in a plain notebook; its text is text, in the page's
-font and as large as the text around it. A colour means a family of methods, a shape means a source
-(a hollow diamond: the paper; a hollow dot: one seed); verdicts have colours of their own. A figure
-is made without pyplot.
+A figure is an inline SVG. Its colours are variables set by the page's style sheet, with the light
+ones as fallback, as in a plain notebook; its text is text, in the page's font and size. A colour
+means a family of methods, a shape means a source (a hollow diamond: the paper; a hollow dot: one
+seed); verdicts have colours of their own. Figures are made without pyplot.
 
 Every figure is drawn twice, for a wide page (`WIDE`) and for a phone (`PHONE`), and the page shows
-the one that fits. Wide: names stand left of their points. Phone: above them.
+the one that fits. Labels are left of their points on a wide page, above them on a phone.
 """
 
 import html
@@ -37,7 +36,7 @@ from dr_lib.lab import Record
 from dr_lib.objectives import FAMILIES
 
 BASELINES = {"BERT-base", "BERT", "BM25"}
-"""Labels of papers for what is not pre-trained here."""
+"""The papers' labels of systems that are not pre-trained here."""
 PARTS = {
     "decoder": "decoder",
     "encoder": "encoder",
@@ -54,43 +53,43 @@ PARTS = {
     "divergence": "divergence",
     "generator": "generator",
 }
-"""What a figure calls the parts of a loss and of an accuracy; the place of a name is that of its
-colour. What logs no parts is a contrastive training.
+"""Logged part of a loss or accuracy -> its name in a figure; the position of a name determines its
+colour. A training that logs no parts is contrastive.
 """
 BOTH = 14
-"""Letters in a line of the longest names that a phone has room for on both sides of slopes."""
+"""Longest line of a name, in letters, that fits on both sides of slopes on a phone."""
 WIDE, PHONE = 8.1, 3.7
-"""Inches of 96 pixels: the column of a wide page, and the window of a phone."""
+"""Widths in inches of 96 pixels: the column of a wide page, and the window of a phone."""
 RECORDED = re.compile(r"\[([\w/-]+)\]\((book/records/[\w./-]+\.jsonl\.xz)\)")
-"""A study and the file of its records in a line that says where numbers come from."""
+"""A study and the file of its records in a line of provenance."""
 THOUSANDS = "{x:,.10g}"
-"""Steps and passages on an axis, as the text writes them."""
+"""Format of steps and passages on an axis, as in the text."""
 LEAST_SPAN = 2.0
-"""Points that an axis of intervals spans at least: a difference that no noise would leave standing
-must not look large.
+"""The least span of an axis of intervals, in points: a difference within the noise must not look
+large.
 """
 PALE = 0.45
-"""Opacity of a difference whose interval holds zero, and of what decides nothing."""
+"""Opacity of a difference whose interval contains zero, and of points that decide nothing."""
 STRONGEST = 0.5
-"""Opacity of the strongest cell of a map: the text of light and of dark pages can be read on it."""
+"""Opacity of the strongest cell of a map: text is readable on it, on light and on dark pages."""
 LEGIBLE = 3
-"""Lines that can be told apart in a small panel."""
+"""How many lines can be distinguished in a small panel."""
 DASHES = ("-", "--", ":", "-.")
 DASH_OF = {"auto-encoder": "-", "SimLM": "--", "RetroMAE": ":", "MASTER": "-."}
-"""The dash of a method in every figure, by its title, where several of a family are drawn as
+"""Title of a method -> its dash in every figure, where several methods of a family are drawn as
 lines.
 """
 MOST_ROOM, PER_POINT = 1.5, 2.0
-"""How many times the least room slopes may take so that wide gaps are wide, and how many rows a
-point may take.
+"""Slopes show wide gaps as wide within these bounds: height relative to the minimum, and rows per
+point.
 """
 MARKS = {"paper": "D", "recorded": "o", "live": "s"}
-"""Shape of a source's points; the paper's are hollow."""
+"""Shapes of the points of each source; the paper's are hollow."""
 
 
 class Palette(NamedTuple):
-    """Colours: of text, of lines of the grid, of what a paper printed, and of families of methods
-    and other series; and the inches that a drawing is wide.
+    """Colours of text, grid, printed values, and families of methods and other series; and the
+    width of a drawing in inches.
     """
 
     text: str
@@ -105,8 +104,8 @@ class Palette(NamedTuple):
         return self.width < WIDE
 
     def figure(self, height: float) -> Figure:
-        """An empty figure of this width, between whose panels the numbers of two axes keep clear of
-        each other.
+        """An empty figure of this width, padded so that tick labels of neighbouring panels do not
+        touch.
         """
         figure = Figure(figsize=(self.width, height), layout="constrained")
         figure.get_layout_engine().set(w_pad=0.08)
@@ -122,13 +121,13 @@ class Palette(NamedTuple):
         return dict(zip(FAMILIES, (*self.series[:4], self.paper), strict=True))
 
     def of(self, label: str) -> str:
-        """The colour of a label's family; that of text where it has none."""
+        """The colour of a label's family; the text's if it has none."""
         return self.kinds.get(family(label) or "", self.text)
 
     def styles(self, labels: Collection[str]) -> dict[str, dict[str, str]]:
-        """Lines of several methods: the colour is the family's, the dash the method's own in every
-        figure (`DASH_OF`). What has none of its own, and a variant beside its method, has the first
-        that is free; labels without a family have the colours of series.
+        """Line styles of several methods: the family's colour and the method's dash (`DASH_OF`). A
+        method without a dash of its own, and a variant beside its method, get the first free one;
+        labels without a family get the colours of series.
         """
         colours = {
             label: self.of(label) if family(label) else self.series[number % 8]
@@ -149,7 +148,7 @@ class Palette(NamedTuple):
 SERIES = ("#0a5fb4", "#9a6700", "#a3215f", "#0b7d86", "#8250a8", "#4d5a66", "#1a7f4b", "#b3541e")
 PALETTE = Palette("#24292f", "#d8dee4", "#6e7781", SERIES)
 GROUND = "#ffffff"
-"""The page's, inside a hollow dot: what lies behind it does not show."""
+"""The page's background, which fills hollow dots so that lines behind them do not show."""
 VARIABLES = dict(
     zip(
         [*PALETTE[:3], GROUND, *SERIES],
@@ -157,7 +156,7 @@ VARIABLES = dict(
         strict=True,
     )
 )
-"""Colour -> the variable ``--dr-figure-...`` that a style sheet may set instead;
+"""Colour -> the variable ``--dr-figure-...`` with which a style sheet overrides it, as
 book/_static/book.css does for dark pages.
 """
 TEXT = ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor")
@@ -185,8 +184,7 @@ LOOK = {
 
 
 def family(label: str) -> str | None:
-    """The kind of method that a label names, before a comma or slash; None for a label that names
-    none.
+    """The family of the method that a label names, before a comma or slash; None if it names none.
 
     Example:
         >>> family("Enc-Dec MLM"), family("MLM"), family("30% / 50%")
@@ -199,7 +197,7 @@ def family(label: str) -> str | None:
     named = plain(re.split(r", | / ", label)[0])
     if named in map(plain, BASELINES):
         return objectives.method("none").family
-    for name in objectives.names():  # of other packages' methods the named one alone is imported
+    for name in objectives.names():  # a method of another package is imported only if named
         if named == plain(name):
             return objectives.method(name).family
     methods = objectives.METHODS.values()
@@ -207,7 +205,7 @@ def family(label: str) -> str | None:
 
 
 def tick(label: str) -> str:
-    """A label for an axis: cut if it is long, and with no dollar sign, which would begin a
+    """A label for an axis: truncated if long, with dollar signs escaped, which would begin a
     formula.
     """
     name = named(label)
@@ -221,10 +219,9 @@ def show(
 
     Args:
         draw: takes a `Palette` and returns a `matplotlib.figure.Figure` made without pyplot, as
-            wide as the palette says; another colour than the palette's stays the same on dark
-            pages.
-        alt: what the figure shows, for readers who do not see it.
-        leading: whether it is the page's result: the book then shows it at the top of the page.
+            wide as the palette says; colours outside the palette do not change on dark pages.
+        alt: what the figure shows, for readers who cannot see it.
+        leading: whether it is the page's main result, which the book shows at the top.
         source: where its numbers come from: one grey line below it, as `sourced` takes it.
 
     Returns:
@@ -249,8 +246,8 @@ def _source_line(source: str) -> str:
 def sourced(text: str) -> str:
     """Where numbers come from, as `tables.provenance` writes it, as safe HTML.
 
-    A study is a link to its records, as from a page in the second folder below the book's; the
-    build of the book turns it to other depths.
+    A study becomes a link to its records, relative to a page two folders below the book's; the
+    build adjusts it to other depths.
 
     Example:
         >>> sourced("A & B: [plan/core](book/records/laptop/plan-core.jsonl.xz)")
@@ -260,11 +257,11 @@ def sourced(text: str) -> str:
 
 
 def _svg(draw: Callable[[Palette], Figure], palette: Palette, salt: str) -> str:
-    """A drawing from the attributes of its element on, in one line: Markdown cells, too, may hold
-    it, where lines break.
+    """A drawing, from the attributes of its `svg` element on, as one line, so that it can be put
+    into Markdown cells.
 
-    Matplotlib names shared parts by a digest of the salt and the part: with another salt for each
-    figure no two figures of a page refer to each other's, which a folded one would hide.
+    Matplotlib names shared parts by a digest of the salt and the part. Each figure has its own
+    salt, so that none refers to parts of another, which vanish if that one is folded.
     """
     with mpl.rc_context(LOOK | {"svg.hashsalt": salt}):
         buffer = io.StringIO()
@@ -300,7 +297,7 @@ class Series:
         name: title of its panel.
         role: its colour, "paper", "recorded" or "live".
         points: label -> value with interval.
-        unit: of its axis; sources of one unit share the axis.
+        unit: of its axis; sources with the same unit share the scale.
     """
 
     name: str
@@ -322,19 +319,19 @@ def intervals(
 ) -> HTML:
     """Points with 95 % intervals: one panel per source, one line per configuration.
 
-    Colours are by family where the configurations are of several. What has one seed is hollow. An
-    axis in per cent or points spans `LEAST_SPAN` at least.
+    Points are coloured by family if there are several; those with one seed are hollow. An axis in
+    per cent or points spans at least `LEAST_SPAN`.
 
     Args:
-        series: what to draw; a source without any point gets no panel, without any source there is
-            no figure.
-        labels: the configurations from top to bottom; one without any point gets no line.
+        series: what to draw; a source without points gets no panel, and without any source there
+            is no figure.
+        labels: the configurations from top to bottom; one without points gets no line.
         alt: the figure in words.
-        zero: draw a line at zero (for differences); points whose interval holds it are pale, as
-            are those of any figure whose clusters are too few to decide.
-        sides: what it means to lie below zero and above, written left and right of that line.
+        zero: draw a line at zero (for differences); points whose interval contains zero are pale,
+            as are, in any figure, those with too few clusters to decide.
+        sides: the meaning of values below and above zero, written left and right of that line.
         rows: what the lines are, written above the panels.
-        leading, source: as of `show`.
+        leading, source: as for `show`.
     """
     filled = [one for one in series if one.points]
     labels = [label for label in labels if any(label in one.points for one in filled)]
@@ -350,7 +347,7 @@ def intervals(
     def clear(point: Interval) -> bool:
         if zero and point.low == point.high:  # as printed in a paper, without an interval
             return True
-        if zero and point.once:  # its own mark says what it lacks
+        if zero and point.once:  # hollow already shows what it lacks
             return not (bounded(point) and point.low <= 0 <= point.high)
         return bool(point.side()) if zero else point.decides
 
@@ -367,7 +364,7 @@ def intervals(
         letters = int(72 * palette.width / len(filled) / 7.5)  # in a line of a panel's name
         names = [textwrap.fill(one.name, max(letters, 10)) for one in filled]
         units = {one.unit for one in filled}
-        # one unit is said once, in the middle
+        # a single unit is written once, centred
         across = letters + 3 if len(units) > 1 else int(72 * palette.width / 6.5)
         more = title.count("\n") + max(name.count("\n") for name in names)
         more += max(textwrap.fill(unit, across).count("\n") for unit in units)
@@ -392,13 +389,13 @@ def intervals(
                     markerfacecolor=inside,
                     markeredgewidth=1.0 if inside == colour else 1.6,
                     alpha=1 if clear(point) else PALE,
-                    clip_on=False,  # a mark at the end of a narrow panel is whole
+                    clip_on=False,  # keeps a mark at the edge of a narrow panel whole
                 )
             alone = len(filled) == 1 and one.role != "paper"
             axes.set(title="" if alone else name, xlabel=textwrap.fill(one.unit, across))
             marks = (6 if palette.phone else 8) // len(filled)
             axes.locator_params(axis="x", nbins=marks, steps=[1, 2, 5, 10])
-            # panels of one unit have one scale, so that equal lengths mean equal values
+            # panels with the same unit share a scale, so that equal lengths mean equal values
             first = next(
                 panel for panel, other in zip(panels, filled, strict=True) if other.unit == one.unit
             )
@@ -406,13 +403,13 @@ def intervals(
                 axes.sharex(first)
                 axes.autoscale_view(scaley=False)
             axes.spines["left"].set_visible(False)
-            if zero:  # in view, however far away the points are
+            if zero:  # always in view, however far away the points are
                 _upright(axes, palette, len(labels), [0], palette.text)
         for axes, one in zip(panels, filled, strict=True):
             low, high = axes.get_xlim()
             if (one.unit.endswith("%") or "points" in one.unit) and high - low < LEAST_SPAN:
                 axes.set_xlim((low + high - LEAST_SPAN) / 2, (low + high + LEAST_SPAN) / 2)
-        if letters < 20 and len(units) == 1:  # said once, below the middle
+        if letters < 20 and len(units) == 1:  # written once, below the middle panel
             for axes in {*panels} - {panels[len(panels) // 2]}:
                 axes.set_xlabel("")
         panels[0].set_yticks([*places.values()], map(tick, labels))
@@ -442,7 +439,7 @@ def intervals(
 
 
 def said_of_one_seed(points: Iterable[Interval]) -> str:
-    """What hollow dots of a figure mean; "" where it has none."""
+    """What hollow dots of a figure mean; "" if it has none."""
     once = [point for point in points if point.once]
     unknown = not all(point.decides and np.isfinite(point.high) for point in once)
     more = ", and how far another would move it is not known" * unknown
@@ -450,16 +447,14 @@ def said_of_one_seed(points: Iterable[Interval]) -> str:
 
 
 def _upright(axes: Axes, palette: Palette, rows: int, marks: Sequence[float], colour: str) -> None:
-    """Upright lines through all rows of a panel; on a phone not through the names above points."""
+    """Vertical lines through all rows of a panel; on a phone they spare the names above points."""
     below, above = (0.35, 0.15) if palette.phone else (0.5, 0.5)
     at, row = map(np.ravel, np.meshgrid(marks, np.arange(rows)))
     axes.vlines(at, row - below, row + above, colour, linewidth=0.9, zorder=1)
 
 
 def _names_above(axes: Axes, places: Mapping[str, int]) -> None:
-    """Names over their points, in place of those beside the axis; they may reach into the panels
-    that follow.
-    """
+    """Names above their points instead of beside the axis; they may extend into the next panels."""
     axes.tick_params(labelleft=False)
     for label, place in places.items():
         name = axes.text(0, place + 0.25, tick(label), transform=axes.get_yaxis_transform())
@@ -473,21 +468,21 @@ def slopes(
     ties: Collection[frozenset[str]] = (),
     source: str = "",
 ) -> HTML:
-    """The order of the same configurations in two sources, best on top. Both lines of a pair that
-    changes places for certain are dark, and their crossing is circled, in one ring with others that
-    are near; crossings outside the rings are ties in the second source. The key below the figure
-    says what there is of these. What has one seed ends hollow.
+    """The order of the same configurations in two sources, best on top. A pair whose order is
+    certainly reversed has dark lines, and their crossing is circled, in one ring with others
+    nearby; crossings outside the rings are ties in the second source. The key below the figure
+    explains the marks that occur. Lines of configurations with one seed end in a hollow dot.
 
-    On each side a wide gap is wide, as far as there is room (`_heights`). Values that are equal as
-    printed share one height: their lines meet there, beside the value and a stack of their names.
+    On each side gaps are as wide as the differences, as far as there is room (`_heights`). Values
+    that are equal as printed share one height, where their lines meet beside the value and a stack
+    of their names.
 
     Args:
-        first, second: left and right; each has a scale of its own, so their levels and units may
-            differ.
-        labels: the configurations; those that one source lacks are left out, and of fewer than
+        first, second: left and right; each has its own scale, so their levels and units may differ.
+        labels: the configurations; those missing from a source are left out, and for fewer than
             three there is no figure.
-        ties: pairs of labels that the second source cannot tell apart.
-        source: as of `show`.
+        ties: pairs of labels that cannot be distinguished in the second source.
+        source: as for `show`.
     """
     shared = [label for label in labels if label in first.points and label in second.points]
     if len(shared) < 3:
@@ -499,7 +494,7 @@ def slopes(
     ends = heights.max() + ((heights == heights.max()).sum() - 1) / 2  # of stacks of names
     heights *= ends.max() / ends  # both sides are as high
     top = float(ends.max())
-    # equal values stand in the order of the other side, where their lines lead
+    # equal values are in the order of the other side, to which their lines lead
     sides = [sorted(shared, key=lambda label: places[label][::step]) for step in (1, -1)]
     crossings = [
         (one, other)
@@ -553,7 +548,7 @@ def slopes(
                 value = f"{places[equal[0]][column]:.1f}"
                 colour = palette.text if dark & {*equal} else palette.paper
                 axes.text(x, height, value, ha=align, va="center", color=colour)
-                if column and not both:  # names stand on the left alone
+                if column and not both:  # names on the left only
                     continue
                 lines = ",\n".join("\n".join(names[label]) for label in equal).split("\n")
                 shade = [colours[label] for label in equal for _ in names[label]]
@@ -576,7 +571,7 @@ def slopes(
     key = ""
     if certain:
         key = "Circled crossings are certain. "
-        if certain != crossings:  # a ring may hold a tie as well
+        if certain != crossings:  # a ring may contain a tie as well
             outside = {label for pair in crossings if pair not in certain for label in pair}
             waits = any(second.points[label].once for label in outside)
             or_wait = ", or wait for a second seed" * waits
@@ -597,8 +592,8 @@ def _crossing(heights: pd.DataFrame, one: str, other: str) -> np.ndarray:
 
 
 def _rings(places: Sequence[np.ndarray], least: float) -> list[tuple[np.ndarray, float]]:
-    """Middles and radii of rings around places, in inches: `least` or as large as what a ring holds
-    needs. Rings that would overlap become one around the places of both.
+    """Centres and radii of rings around places, in inches: at least `least`, and large enough for
+    the places inside. Rings that would overlap are merged.
     """
     groups = [[place] for place in places]
     while True:
@@ -614,16 +609,16 @@ def _rings(places: Sequence[np.ndarray], least: float) -> list[tuple[np.ndarray,
 
 
 def _around(group: Sequence[np.ndarray], least: float) -> tuple[np.ndarray, float]:
-    """Middle and radius of the ring around some places."""
+    """Centre and radius of the ring around some places."""
     middle = np.mean(group, axis=0)
     reach = max(float(np.linalg.norm(middle - place)) for place in group)
     return middle, max(least, reach + least / 2)
 
 
 def _heights(values: pd.Series) -> pd.Series:
-    """Heights of rows, the lowest at 0: as far apart as their values, where that needs no more than
-    `MOST_ROOM` times the least, and `PER_POINT` at most; the nearest a row apart. Equal values
-    stand in the middle of as many rows.
+    """Heights of values, the lowest at 0, in rows: gaps are proportional to the differences as far
+    as `MOST_ROOM` and `PER_POINT` allow, and the nearest two are a row apart. Equal values are in
+    the middle of as many rows.
     """
     rows = values.value_counts().sort_index()
     gaps, rooms = np.diff(rows.index), (rows.to_numpy()[1:] + rows.to_numpy()[:-1]) / 2
@@ -648,15 +643,15 @@ def _lines(
     colours: Sequence[str] = (),
     **style: str,
 ) -> None:
-    """Lines of text around a point, each anchored by itself: a browser's letters are not as wide
-    as those that matplotlib measures.
+    """Lines of text around a point, each anchored by itself, because a browser's letters are not as
+    wide as those that matplotlib measures.
 
     Args:
-        axes: in which the point lies, or outside of which.
+        axes: whose coordinates the point has; it may lie outside.
         lines: from top to bottom.
-        at: the point, in the axes' data.
-        left: how many letters left of it.
-        colours: one a line; without any, that of text.
+        at: the point, in data coordinates.
+        left: offset to the left, in letters.
+        colours: one a line; the text's if empty.
         style: of the text.
     """
     size = mpl.rcParams["font.size"]
@@ -684,7 +679,7 @@ def curves(
     smooth: int = 1,
     source: str = "",
 ) -> HTML:
-    """Curves over training steps; several are named at their ends.
+    """Curves over training steps, named at their ends if there are several.
 
     Args:
         lines: label -> (steps, values), both `[points]`.
@@ -692,7 +687,7 @@ def curves(
         y: label of the vertical axis, with its unit.
         alt: the figure in words.
         smooth: width of a running mean in points; 1 shows the raw values.
-        source: as of `show`.
+        source: as for `show`.
     """
 
     def draw(palette: Palette) -> Figure:
@@ -729,24 +724,24 @@ def growth(
     leading: bool = False,
     source: str = "",
 ) -> HTML:
-    """Curves with bands: what grows with steps, pairs or any other amount; each is named at its
-    end. Lines of one or two amounts are no curves: if there are no others, each of their points is
-    a row of `intervals`, with its name.
+    """Curves with bands, named at their ends: values that grow with steps, pairs or another amount.
+    If every line has fewer than three amounts, the points are named rows of `intervals` instead.
 
-    What has one seed is a hollow point.
+    Points with one seed are hollow.
 
     Args:
-        lines: label -> amount -> value with its 95 % interval; a band spans the intervals. One of
-            fewer than three amounts is points with bars: a band would show what nobody measured.
+        lines: label -> amount -> value with its 95 % interval; a band spans the intervals. A line
+            with fewer than three amounts is drawn as points with bars: a band would show values
+            that were not measured.
         x, y: labels of the axes, with their units.
-        alt: what comes before the numbers in words.
+        alt: description before the numbers.
         levels: values that do not depend on the amount: a dotted line with its band.
-        ranges: from where to where something lies, in no place of its own: a band without a line.
-        ticks: names of amounts, in place of the numbers.
-        log: an axis by factors; an amount of zero stands left of all others.
-        saving: a line, another one, and what an amount is of: the drawing says at which share of it
-            the first has as much as the other has at its end, if it ever has.
-        leading, source: as of `show`.
+        ranges: ranges (low, high) without a mean: a band without a line.
+        ticks: names of amounts, instead of the numbers.
+        log: logarithmic horizontal axis; an amount of zero is left of all others.
+        saving: a line, another one, and the noun for the amount: the drawing says at which share of
+            it the first line reaches the other's final value, if it does.
+        leading, source: as for `show`.
     """
     levels, ranges, ticks = levels or {}, ranges or {}, ticks or {}
     saved = _saved(lines, *saving) if saving else None
@@ -758,7 +753,7 @@ def growth(
     amounts = sorted({amount for line in lines.values() for amount in line})
 
     def place(amount: float) -> float:
-        """Zero has no logarithm: it stands half a decade below the least amount."""
+        """Zero has no logarithm: it is drawn half a decade below the least amount."""
         return amount if amount or not log else amounts[1] / 3
 
     def draw(palette: Palette) -> Figure:
@@ -833,8 +828,8 @@ def growth(
 def _saved(
     lines: Mapping[str, Mapping[float, Interval]], quick: str, slow: str, thing: str
 ) -> tuple[float, tuple[float, float], str] | None:
-    """Where a line first has as much as another at its end: that height, both amounts, and in
-    words; None if nowhere before.
+    """Where a line first reaches another's final value: that value, both amounts, and a sentence;
+    None if it never does so earlier.
     """
     if not {quick, slow} <= lines.keys() or not lines[slow]:
         return None
@@ -858,7 +853,7 @@ def _as_rows(
     leading: bool,
     source: str,
 ) -> HTML:
-    """Points of lines that are too short for curves, one a row: ``SimLM, 2,000``."""
+    """The points of lines that are too short for curves, one a row: ``SimLM, 2,000``."""
     points = {label: level for label, level in levels.items() if level != Interval(0, 0, 0)}
     zero = len(points) < len(levels)
     for label, line in lines.items():
@@ -878,8 +873,8 @@ def _as_rows(
 
 
 def _part_names(axes: Axes, width: float) -> None:
-    """Keep names along the horizontal axis, so many inches wide, clear of each other: of numbers
-    between the ends as many as have room are left, and all ticks stay; words there are turned.
+    """Keep tick labels of a horizontal axis of this width in inches from overlapping: of numbers
+    between the ends, as many as fit are kept, and all ticks stay; words are rotated.
     """
     names = [tick.get_text() for tick in axes.get_xticklabels()]
     scaled = axes.transScale.transform([(at, 1) for at in axes.get_xticks()])
@@ -906,18 +901,18 @@ def _part_names(axes: Axes, width: float) -> None:
 
 
 BESIDE = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
-"""Where a name may stand beside its point, the best place first."""
+"""Where a name may be placed beside its point, the best first."""
 
 
 def name_points(
     axes: Axes, points: Mapping[str, tuple[float, float]], clear: Sequence[float] = ()
 ) -> None:
-    """Names beside points, each where it meets the fewest other names and points.
+    """Names beside points, each where it overlaps other names and points least.
 
     Args:
-        axes: of which the limits are final.
-        points: label -> place of a point, in units of the axes.
-        clear: heights of lines that names keep clear of.
+        axes: with final limits.
+        points: label -> point, in data coordinates.
+        clear: heights of horizontal lines that names avoid.
     """
     figure = axes.get_figure(root=True)
     figure.get_layout_engine().execute(figure)  # how large the axes will be
@@ -955,11 +950,11 @@ def _shared(one: Bbox, other: Bbox) -> float:
 
 
 def _named_ends(axes: Axes, ends: Mapping[str, tuple[float, float, str]]) -> None:
-    """The names of curves right of their last points, in lines that keep clear of each other.
+    """The names of curves right of their last points, without overlap.
 
     Args:
-        axes: of which the limits are final.
-        ends: name -> height, place and colour of its end.
+        axes: with final limits.
+        ends: name -> height, horizontal position and colour of its end.
     """
     low, high = axes.get_ylim()
     figure = axes.get_figure(root=True)
@@ -968,8 +963,8 @@ def _named_ends(axes: Axes, ends: Mapping[str, tuple[float, float, str]]) -> Non
     top, several = -np.inf, False  # of the name below
     for label, (height, _, colour) in sorted(ends.items(), key=lambda end: end[1][0]):
         lines = textwrap.wrap(tick(label), 15, break_on_hyphens=False)
-        apart = 0.3 * line if several or len(lines) > 1 else 0.0  # else two names would seem one
-        middle = max(height, top + apart + line * len(lines) / 2)
+        gap = 0.3 * line if several or len(lines) > 1 else 0.0  # otherwise two names look like one
+        middle = max(height, top + gap + line * len(lines) / 2)
         top, several = middle + line * len(lines) / 2, len(lines) > 1
         axes.annotate(
             "\n".join(lines),
@@ -994,17 +989,17 @@ def heat_map(
     leading: bool = False,
     source: str = "",
 ) -> HTML:
-    """Two-way table as colours: each cell has its value and, on a wide page, its interval.
+    """A two-way table as colours: each cell shows its value and, on a wide page, its interval.
 
     Args:
         cells: row -> column -> value; a pair that was not run stays empty.
-        unit: of the values, written above the map; where intervals are shown it says so.
-        alt: what comes before the numbers in words.
+        unit: of the values, written above the map, with a note on intervals if they are shown.
+        alt: description before the numbers.
         x, y: names of the columns and of the rows.
-        centre: a value with two sides, such as 0 for differences: one colour below it, another
-            above; cells whose interval holds it are pale.
-        columns: their order; as they come in the rows where none is given.
-        leading, source: as of `show`.
+        centre: neutral value of a diverging scale, such as 0 for differences: one colour below it,
+            another above; cells whose interval contains it are pale.
+        columns: their order; by default the order of appearance in the rows.
+        leading, source: as for `show`.
     """
     columns = list(columns or dict.fromkeys(column for row in cells.values() for column in row))
     frame = pd.DataFrame(
@@ -1029,7 +1024,7 @@ def heat_map(
                 pale.loc[row, column] = centre + (cell.mean - centre) * 0.3
 
     def draw(palette: Palette) -> Figure:
-        # beside their rows, long names would leave the cells no room
+        # long names beside the rows would leave no room for the cells
         room = (72 * palette.width - 7 * max(map(len, cells))) / len(columns)
         above = palette.phone and room < 38
         step = 1.75 if above else 1.0
@@ -1087,8 +1082,8 @@ def heat_map(
 
 
 def shades(colour: str, below: str | None = None) -> ListedColormap:
-    """A colour from nothing to `STRONGEST`, over whatever ground the page has; with another one
-    below the middle where values have two sides.
+    """A colour from transparent to `STRONGEST`, for any background; with another colour below the
+    middle for diverging values.
     """
     rise = np.linspace(0.04, STRONGEST, 128)
     rows = [(*to_rgb(colour), alpha) for alpha in rise]
@@ -1105,13 +1100,13 @@ def distributions(
     leading: bool = False,
     source: str = "",
 ) -> HTML:
-    """A panel per situation, in it one smoothed distribution per quantity, all on one axis.
+    """One panel per situation with a smoothed distribution per quantity, all on the same axis.
 
     Args:
         values: situation, which may have two lines -> quantity -> values, one per query.
         x: label of the axis, with its unit.
-        alt: what comes before the means in words.
-        leading, source: as of `show`.
+        alt: description before the means.
+        leading, source: as for `show`.
     """
     quantities = list(dict.fromkeys(name for own in values.values() for name in own))
 
@@ -1165,13 +1160,13 @@ def distributions(
 def strips(
     words: Sequence[str], shares: Mapping[str, Sequence[float]], *, unit: str, source: str = ""
 ) -> HTML:
-    """A passage, once for each series, each word on a ground that is stronger the higher its share.
+    """A passage, once for each series; the background of a word is stronger the higher its share.
 
     Args:
         words: of the passage, in order.
         shares: series -> a share for each word, in percent.
-        unit: of the shares, said once to readers who do not see the colours.
-        source: as of `show`.
+        unit: of the shares, for readers who cannot see the colours.
+        source: as for `show`.
     """
     parts = []
     for name, values in shares.items():
@@ -1197,10 +1192,10 @@ def smoothed(values: Sequence[float], width: int) -> np.ndarray:
 def logged(
     records: Sequence[Record], ending: str, stage: str = "pretrained"
 ) -> dict[str, np.ndarray]:
-    """Scalars of a configuration's first seed that end in "loss" or "accuracy": "step", the parts,
-    then their total.
+    """Scalars of a configuration's first seed whose names end in `ending`, "loss" or "accuracy":
+    "step", the parts, then their total.
 
-    Empty where the record has no such stage or scalar.
+    Empty if the record has no such stage or scalar.
     """
     curve = records[0].training.get(stage, {}).get("curve", {}) if records else {}
     parts = [
@@ -1214,11 +1209,11 @@ def training_curves(
     runs: Mapping[str, Sequence[Record]], *, ending: str, unit: str, stage: str = "pretrained"
 ) -> HTML:
     """One panel per method, with its logged values over training; a part has the same colour in all
-    panels of all figures. A method of more than `LEGIBLE` parts has a wide panel with an axis of
-    its own, where each line is named at its end.
+    panels of all figures. A method with more than `LEGIBLE` parts has a wide panel with its own
+    axis, where each line is named at its end.
 
-    Values are running means over five logged points. The total is drawn only where it has no parts:
-    of several it is the sum, and would squeeze them.
+    Values are running means over five logged points. The total is drawn only if it has no parts: as
+    their sum it would compress them.
 
     Args:
         runs: label -> records; those without that stage or such scalars get no panel.
@@ -1282,7 +1277,7 @@ def training_curves(
             places = parts[0].subplots(down, across, squeeze=False, sharex=True, sharey=True)
             for axes, label in zip(places.flat, small, strict=False):
                 plot(axes, label, palette)
-                # a longer line runs into the next panel's
+                # a longer line would run into the next panel's title
                 title = tick(label).replace("\N{NO-BREAK SPACE}", " ")
                 axes.set_title(textwrap.fill(title, 17 if palette.phone else 26), fontsize=11)
             for lowest in places.flat[max(0, len(small) - across) : len(small)]:
@@ -1290,7 +1285,7 @@ def training_curves(
                 lowest.tick_params(labelbottom=True)  # also above a place that stays empty
             for empty in places.flat[len(small) :]:
                 empty.set_visible(False)
-            if any(drawn[label] != [ending] for label in small):  # else the axis names it
+            if any(drawn[label] != [ending] for label in small):  # otherwise the axis names it
                 lines = [Line2D([], [], **palette.line(numbers[word])) for word in keyed]
                 parts[0].legend(lines, keyed, loc="outside lower center", ncols=columns)
         if wide:
@@ -1298,7 +1293,7 @@ def training_curves(
                 parts[-1].subplots(len(wide), 1, squeeze=False).flat, wide, strict=True
             ):
                 ends = plot(axes, label, palette)
-                # on the left: names of many parts reach above the axes on the right
+                # left-aligned: names of many parts extend above the axes on the right
                 axes.set_title(tick(label), fontsize=11, loc="left")
                 axes.set_xlabel("training step", fontsize=11)
                 _named_ends(axes, ends)

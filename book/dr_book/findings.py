@@ -1,6 +1,6 @@
 """A comparison in sentences: which system to use, and what to do next.
 
-Every number of these sentences comes from records. Pages: practice/own-corpus, ideas/statistics.
+Every number in them comes from records. Pages: practice/own-corpus, ideas/statistics.
 """
 
 import html
@@ -31,18 +31,18 @@ from dr_lib.lab import Record
 from dr_lib.stages import spell_seconds
 
 LEVEL = 0.05
-"""A difference is called established where its p-value, corrected over the pairs (Holm), is
-below.
+"""A difference is called established if its p-value, corrected over the pairs (Holm), is below
+this.
 """
 JUDGED = 50
-"""Queries of one's own that the advice speaks of."""
+"""Number of own queries that the advice suggests judging."""
 KEPT = "7 of 12 pairs of systems"
-"""Pairs that stand in one order on generated questions and on people's: practice/own-corpus has the
+"""Pairs with the same order on generated questions as on people's: practice/own-corpus has the
 trials.
 """
 FEW_PASSAGES, FEW_QUERIES = 20_000, 1_000
 MANY_MORE = 10_000
-"""Queries that nobody will judge to tell two systems apart."""
+"""More queries than anybody would judge to distinguish two systems."""
 PAGES = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
     autoescape=True,
@@ -54,8 +54,8 @@ BM25, TAG = "BM25", re.compile(r"<[^>]+>")
 
 
 class Advice(NamedTuple):
-    """The plain verdict: `label` is the system to use where that is secured, else None; `text` says
-    it, and `pair` are the two systems whose numbers it gives, `p` their p-value.
+    """The verdict in words: `label` is the system to use if that is established, else None; `pair`
+    are the two systems whose numbers `text` gives, and `p` is their p-value.
     """
 
     label: str | None
@@ -80,17 +80,17 @@ def advice(
 ) -> Advice:
     """Which system to use, or how many more queries it would take to say.
 
-    The best one is found by the same queries that test it. Whether it is ahead of BM25 is safe all
-    the same where every system is tested against BM25 and p-values are corrected over these pairs;
-    of the others, over all pairs there are. A system that was trained once is judged as it is, for
-    these weights are what would be used; the text says that another training may differ.
+    The best system is chosen by the same queries that test it. The comparison with BM25 is valid
+    nevertheless, since every system is tested against BM25 and p-values are corrected over these
+    pairs; other comparisons are corrected over all pairs. A system trained once is judged as it is,
+    since these weights would be used; the text says that another training may differ.
 
     Args:
         runs: label -> records of the test queries, one a seed, "BM25" among them.
         measure: e.g. "MRR@10".
-        generated: whether the test queries were written by a generator: then nothing is secured.
-        pairs: what is tested beside it, every system against BM25 among them; none: these alone.
-        unfinished: what is not compared for lack of time, as the function `unfinished` says it.
+        generated: whether the test queries were generated: then nothing is established.
+        pairs: the tested pairs, every system against BM25 among them; empty: only those.
+        unfinished: what did not fit into the time, from the function `unfinished`.
     """
     measured, runs = runs, presentable(runs)
     if len(runs) < 2 or len(next(iter(runs.values()))[0].query_ids) < 2:
@@ -102,9 +102,9 @@ def advice(
     tests: dict[Pair, float] = {}
     for family in (list(combinations(order, 2)), pairs):
         tests |= corrected_tests(family, runs, measure, as_trained=True)
-    # the last of a pair holds: the one that the page shows
+    # the last p-value of a pair counts: the one that the page shows
     p_values = {frozenset(pair): p for pair, p in tests.items()}
-    # another setting of BM25 is spoken of where it is ahead of the usual one beyond chance
+    # another setting of BM25 is mentioned only if it is significantly better than the usual one
     settings = [label for label in order if label != BM25 and not dense(runs[label])]
     same = [
         label
@@ -114,7 +114,7 @@ def advice(
     order = [label for label in order if label not in same]
     best = order[0]
     rivals = [label for label in order[1:] if not p_values[frozenset((best, label))] < LEVEL]
-    if len(order) < 2:  # BM25 alone, in one setting or another
+    if len(order) < 2:  # only BM25, in one setting or the other
         case, other = "lexical", same[0]
     elif generated:
         case, other = "generated", order[1] if best == BM25 else BM25
@@ -152,18 +152,18 @@ def advice(
 
 
 def dense(records: Sequence[Record]) -> bool:
-    """Whether runs are of an encoder, alone or in a fusion, and not of words alone."""
+    """Whether runs use an encoder, alone or in a fusion, and not only BM25."""
     return records[0].evaluation.get("kind") != "bm25"
 
 
 def as_it_comes(records: Sequence[Record]) -> bool:
-    """Whether runs are of an encoder that is used as it comes: another seed changes nothing."""
+    """Whether runs are of a ready-made encoder: another seed changes nothing."""
     return all(record.recipe.get("retriever") for record in records)
 
 
 def learned_by_heart(records: Sequence[Record]) -> float:
-    """The share of queries that read as others do but for a name, where templates made them and
-    what searches was trained on queries of the same collection; else 0.
+    """The share of queries that differ from others only in a name, if they come from templates and
+    the system was trained on queries of the same collection; else 0.
     """
     clusters = records[0].clusters
     taught = dense(records) and not as_it_comes(records) and "trained_on" not in records[0].data
@@ -183,16 +183,16 @@ def next_steps(
     enough: int = 0,
     place: str = "FOLDER",
 ) -> HTML:
-    """What to do next besides following the verdict.
+    """What else to do next.
 
     Args:
         runs: label -> records of the test queries, "BM25" among them.
         measure: e.g. "MRR@10".
-        best: label of the best dense retriever; None where there is none.
-        questions: the generated questions, None where people judged all.
-        passages: how many are searched.
-        enough: minutes in which what is not compared for lack of time could be; 0: all is.
-        place: of the text, as commands take it.
+        best: label of the best dense retriever, if any.
+        questions: the generated questions; None if people's queries were enough.
+        passages: number of passages searched.
+        enough: minutes that would be enough to compare everything; 0 if all is compared.
+        place: the collection, as commands take it.
     """
     counts, judge = questions.counts["queries"] if questions else {}, None
     recipe = runs[best][0].recipe if best else {}
@@ -218,24 +218,24 @@ def next_steps(
 
 
 def prose(name: str, **facts: Any) -> str:
-    """A part of `prose.html`, whatever it is told escaped."""
+    """A part of `prose.html`, with all values escaped."""
     return str(getattr(PAGES.get_template("prose.html").module, name)(**facts))
 
 
 def unfinished(
     pending: Mapping[str, str], needed: float = 0.0, enough: int = 0, *, further: bool = True
 ) -> str:
-    """What is not compared for lack of time, and how far it is, as a sentence of HTML; empty where
-    nothing is left.
+    """What did not fit into the time, and its progress, as a sentence of HTML; "" if nothing is
+    left.
 
     Args:
-        pending: label -> how far it is; "" where it is not begun.
-        needed: minutes that it takes on this machine, about; 0: not known.
-        enough: minutes to be given instead; 0: no time was given.
-        further: whether another call of the same length gets further.
+        pending: label -> its progress; "" if not begun.
+        needed: about how many minutes it takes on this machine; 0: unknown.
+        enough: minutes that would be enough; 0: there was no time limit.
+        further: whether another call of the same length makes progress.
     """
     systems: dict[str, list[str]] = {}
-    for label, far in pending.items():  # those that wait for the same training stand together
+    for label, far in pending.items():  # those that wait for the same training are listed together
         systems.setdefault(far, []).append(named(label))
     return prose(
         "unfinished",

@@ -1,12 +1,12 @@
-"""Queries for a collection that has none: a writer asks about every passage, and what leads back is
-kept.
+"""Queries for a collection that has none: a generator writes questions about every passage, and
+those that lead back to it are kept.
 
-The book's own generator, a public one (doc2query), or one that first learns on another collection's
-queries writes; a question stays if it was written once only and BM25 finds its passage again
-(`materials.questions.consistent`). Splits that people have judged are kept: with a test split of
-one's own, only training queries are written, about passages that nobody has judged. No passage and
-no question is in two splits; they are drawn by document, so that neighbours of a training passage
-are no generated test passages. Page of the book: practice/own-corpus.
+The generator is the book's own, a public one (doc2query), or one trained on another collection's
+queries; a question is kept if it was written only once and BM25 finds its passage again
+(`materials.questions.consistent`). Splits that people have judged are kept: if there is a judged
+test split, only training queries are written, about unjudged passages. No passage and no question
+is in two splits; they are drawn by document, so that neighbours of a training passage are not
+generated test passages. Page of the book: practice/own-corpus.
 """
 
 import re
@@ -35,8 +35,8 @@ from dr_lib.words import words_of
 
 FEWEST_PASSAGES, SEED = 10, 0
 FOUND_AMONG = 100
-"""BM25 must find a question's passage among so many: a small number would favour the questions that
-BM25 answers best.
+"""BM25 must rank a question's passage among this many: a small number would favour the questions
+that BM25 answers best.
 """
 
 
@@ -45,10 +45,10 @@ class GeneratedQueries:
     """A collection with generated questions.
 
     Attributes:
-        recipe: the given recipe on the new collection; it measures "test" if its own split is
-            unknown.
+        recipe: the given recipe on the new collection; it measures "test" if its own split does not
+            exist there.
         folder: the collection in BEIR layout; copy it to keep, correct or extend it.
-        counts: the questions left after each step, and `shared_words`, the mean share of a
+        counts: number of questions after each step, and `shared_words`, the mean share of a
             question's words in its passage.
     """
 
@@ -57,7 +57,7 @@ class GeneratedQueries:
     counts: dict[str, Any]
 
     def and_also(self, further: "GeneratedQueries") -> "GeneratedQueries":
-        """These and what was written later, counted together."""
+        """These and later questions, counted together."""
         counts = Counter(self.counts | {"queries": 0}) + Counter(further.counts | {"queries": 0})
         sizes = [sum(one.counts["queries"].values()) for one in (self, further)]
         shared = [one.counts["shared_words"] for one in (self, further)]
@@ -82,42 +82,40 @@ def generate_queries(
 
     Args:
         recipe: the collection and its sizes, the base model, and in `auxiliary.questions` how a
-            generator is trained, or which ready one is used (a doc2query model).
+            generator is trained, or which trained one is used (a doc2query model).
         learn_from: the collection whose training queries a generator first learns to write, unless
-            the recipe names a ready one. None: without such a name the one that comes with the book
-            writes.
-        use_judgements: keep the queries of the splits that the collection has, and write the
-            others; False writes all.
-        per_passage: questions written about a passage. Training takes all that pass, dev and test
-            one per passage, since several would not be independent of each other.
+            the recipe names a trained one. None: the generator that comes with the book.
+        use_judgements: keep the queries of the collection's splits, and write those of missing
+            splits; False writes all.
+        per_passage: questions written about a passage. Training uses all that pass, dev and test
+            one per passage, since several would not be independent.
         cache: where the stages are kept.
-        parts: rows of the passages to ask about, in parts that are written one after the other:
-            when the time of the cache is up, those that are written will do. None: all passages.
-        splits: what is written, of those that are missing; None: all.
+        parts: rows of the passages to ask about, in parts written one after the other: when the
+            cache's time is up, the finished parts are used. Empty: all passages.
+        splits: which of the missing splits are written; None: all.
 
     Raises:
-        TimeIsUpError: nothing is written yet.
-        InputError: too few passages that are not judged, `learn_from` has no training queries, or
-            too few questions passed.
+        TimeIsUpError: no part is finished yet.
+        InputError: too few unjudged passages, `learn_from` has no training queries, or too few
+            questions passed.
     """
     collection, cache = open_sample(recipe.collection), cache or Cache()
     judged = list(collection.splits) if use_judgements else []
     held = relevant_ids(collection, judged)
     same = np.arange(len(collection)) if collection.same_text is None else collection.same_text
-    # passages of one text are asked about once
+    # copies of a passage are asked about once
     free = len(np.setdiff1d(same, same[rows_of(list(held), collection.passages["id"])]))
     if free < FEWEST_PASSAGES:
         copies = f" ({len(collection)}, but copies)" * (len({*same}) < len(same))
         problem = (
             f"{free} passage{'s' * (free != 1)}{copies} to write questions about, too few to train"
-            " and to test"
+            " and test"
         )
         told = f" ({len(held)} have questions to test on, and are kept for that)" if held else ""
         fix = f"Give text for {FEWEST_PASSAGES} or more passages."
         if (most := recipe.collection.passages) == len(collection):
             fix = (
-                f"Take a larger scale: at this one {most} passages are looked at, the judged ones"
-                " first."
+                f"Choose a larger scale: this one uses only {most} passages, the judged ones first."
             )
         raise InputError(problem + told, where=collection.name, fix=fix)
     about, drawn = [collection.part(rows) for rows in parts], {"per_passage": per_passage}
@@ -160,14 +158,14 @@ def generate_queries(
 def question_stages(
     recipe: Recipe, about: Sequence[Collection], *, learn_from: str | None, per_passage: int
 ) -> tuple[list[Stage], str]:
-    """The questions about each part of a collection, not written yet, and who writes them; all else
-    as of `generate_queries`.
+    """The stages that write questions about each part of a collection, and a name for the
+    generator; arguments as for `generate_queries`.
     """
     if ready := recipe.auxiliary.questions.model or ("embedded" if learn_from is None else None):
         writer = open_writer(ready)
         written_by = f"the question generator {writer.name}"
     else:
-        open_collection(learn_from).qrels("train")  # complains in the collection's own words
+        open_collection(learn_from).qrels("train")  # raises the collection's own error
         elsewhere = Inputs(recipe.with_(collection=learn_from))
         writer = trainings.question_generator(elsewhere, SEED)
         written_by = f"a model trained on the queries of {open_collection(learn_from).name}"
@@ -176,7 +174,7 @@ def question_stages(
 
 
 def relevant_ids(collection: Collection, splits: Sequence[str]) -> set[str]:
-    """Passages that are relevant to a query of some splits."""
+    """Ids of the passages relevant to any query of some splits."""
     return {
         passage
         for split in splits
@@ -189,12 +187,12 @@ def relevant_ids(collection: Collection, splits: Sequence[str]) -> set[str]:
 # From questions to a collection -------------------------------------------------------------------
 
 GENERATED_SHARES = {"train": 0.75, "dev": 0.05, "test": 0.2}
-"""Parts of the documents by split; of those that are not judged already."""
+"""Split -> share of the documents that are not judged."""
 FEWEST_DOCUMENTS = 50
-"""Documents with questions below which splits are drawn by passage."""
+"""With fewer documents with questions than this, splits are drawn by passage."""
 FEWEST_TESTED, MOST_TESTED, TESTED_AT_ONCE = 50, 1_000, 125
-"""Passages that are asked about for testing, where these questions are written first, and in one
-part.
+"""If test questions are written first: least and most passages that they are about, and how many
+passages a part has.
 """
 
 
@@ -213,24 +211,24 @@ def question_collection(
     seed: int,
     written_by: str,
 ) -> None:
-    """A folder in BEIR layout and `counts.json`: what was left after each step.
+    """A folder in BEIR layout and `counts.json`, the number of questions after each step.
 
-    Training takes all questions that pass, the other splits one per passage: several would not be
+    Training uses all questions that pass, the other splits one per passage: several would not be
     independent.
 
     Args:
         folder: where to write.
-        questions: the `Texts`, one a part of the passages.
+        questions: the `Texts`, one for each part of the passages.
         index: of BM25 over the collection.
-        collection: whose passages they were made from.
-        asked_about: the parts, in the same order (`Collection.part`); none: all passages.
+        collection: the passages that the questions are about.
+        asked_about: the parts, in the same order (`Collection.part`); empty: all passages.
         name: of the new folder, see `generated_name`.
-        judged: splits that people have judged, to be kept.
-        splits: what is written; None: whatever is not judged.
-        top_k: BM25 must find the passage among so many; a small number would keep what BM25 is best
-            at.
+        judged: splits that people have judged, which are kept.
+        splits: which splits are written; None: all unjudged ones.
+        top_k: BM25 must rank the passage among this many; a small number would favour questions
+            that BM25 answers best.
         seed: of the splits.
-        written_by: what the README says of the writer.
+        written_by: the generator, for the README.
     """
     texts = [Texts.open(part) for part in questions]
     all_texts = concatenate_datasets([part.strings for part in texts])
@@ -241,7 +239,7 @@ def question_collection(
         [rows[owner] for rows, owner in zip(rows_of_part, owners, strict=True)]
     )
     queries, judgements = _judged_by_people(collection, judged)
-    # nor is it one that people ask
+    # and is not among people's queries
     once = asked_once([*strings, *(query.text for query in queries)])[: len(strings)]
     retriever, documents = ByWords(Bm25.open(index / "index"), all_texts), collection.documents()[0]
     same = collection.same_text
@@ -250,7 +248,7 @@ def question_collection(
     if same is not None:  # no text in two splits: the first passage with it is asked about
         passing = passing[same[sources[passing]] == sources[passing]]
     chosen = _choose(passing, sources, collection, judged, splits or [*GENERATED_SHARES], seed=seed)
-    # behind those that were written before
+    # numbered after those written before
     earlier = [int(row.id[6:]) for row in queries if re.fullmatch(r"asked-\d+", row.id)]
     begin = max(earlier, default=-1) + 1
     written = {int(row): f"asked-{begin + row}" for rows in chosen.values() for row in rows}
@@ -278,7 +276,7 @@ def question_collection(
 def _judged_by_people(
     collection: Collection, splits: Sequence[str]
 ) -> tuple[list[Query], dict[str, list[Judgement]]]:
-    """The queries and judgements of some splits, as they are."""
+    """The queries and judgements of some splits, unchanged."""
     judgements = {
         split: [
             Judgement(query, id_, grade)
@@ -305,15 +303,14 @@ def _choose(
     *,
     seed: int,
 ) -> dict[str, np.ndarray]:
-    """The questions of each split that is not judged: in train all of a passage, elsewhere the
-    first.
+    """The questions of each unjudged split: in train all of a passage, elsewhere its first.
 
     Args:
-        passing: numbers of the questions that may be taken, ascending.
-        sources: `[questions]` row of the passage that each was made from.
+        passing: numbers of the questions that passed the filters, ascending.
+        sources: `[questions]` row of the passage that each is about.
         collection: the passages.
         judged: splits that people have judged, whose passages are left out.
-        splits: what is wanted.
+        splits: the wanted splits.
         seed: of the draw.
     """
     held = [rows for split in judged for rows in collection.relevant_rows(split)]
@@ -331,25 +328,25 @@ def _choose(
 
 
 def generated_name(collection: Collection) -> str:
-    """What a collection with generated questions is called."""
+    """The name of a collection with generated questions."""
     return f"{collection.name.removesuffix('-questions')}-questions"
 
 
 def tested_first(
     collection: Collection, held: Sequence[str] = ()
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Passages to be asked about for testing, in parts that can be written one after the other, and
-    those for training.
+    """Passages for test questions, in parts that can be written one after the other, and passages
+    for training questions.
 
-    By document, as `draw_splits`: what is drawn depends on the passages alone, so that it is known
+    Drawn by document, as in `draw_splits`; the draw depends only on the passages, so it is known
     before anything is written.
 
     Args:
-        collection: whose passages they are.
-        held: ids of passages that are judged already.
+        collection: the passages.
+        held: ids of judged passages.
 
     Returns:
-        Parts of rows, and rows; of passages of equal text the first alone.
+        Parts of rows for testing, and rows for training; only the first of equal passages.
     """
     documents, same = collection.documents()[0], collection.same_text
     free = np.setdiff1d(np.arange(len(collection)), rows_of(held, collection.passages["id"]))
@@ -368,11 +365,11 @@ def tested_first(
 
 
 def readme(collection: Collection, judged: Sequence[str], written_by: str) -> str:
-    """What the folder says of itself."""
+    """The README of the folder."""
     by_people = (
         f"Judged by people: {', '.join(judged)}." if judged else "No query was judged by people."
     )
-    # what a collection says that has some already holds for the others too
+    # the note of a collection that already has generated questions applies to the new ones too
     generated = collection.info.get("questions") or f"written by {written_by}. {by_people}"
     return (
         f"# {collection.name}, with generated questions\n\n- Source: the passages of"
@@ -382,7 +379,7 @@ def readme(collection: Collection, judged: Sequence[str], written_by: str) -> st
 
 
 def asked_once(texts: Sequence[str]) -> np.ndarray:
-    """Which questions were written once only, `[questions]` bool; case does not count.
+    """Which questions were written only once, `[questions]` bool; case is ignored.
 
     A question that fits two passages does not distinguish them, and might end up in two splits.
 
@@ -406,24 +403,24 @@ def draw_splits(
 ) -> np.ndarray:
     """Draw the split of every passage.
 
-    By document, so that neighbours of a training passage are no test passages; a collection of few
+    By document, so that neighbours of a training passage are not test passages; a collection of few
     documents is split by passage instead.
 
     Args:
         documents: `[passages]` int64, the document of each.
-        asked: rows of passages that have a question, in any order, repeated or not.
-        shares: split -> its part of the documents that have a question, scaled to sum to 1; the
-            first gets the rest.
-        held: rows of passages that are judged already and left out; the rest of their documents is
+        asked: rows of passages with a question, in any order, repeated or not.
+        shares: split -> its share of the documents with a question, scaled to sum to 1; the first
+            gets the remainder.
+        held: rows of judged passages, which are left out; other passages of their documents are
             not, since people often judge a passage of nearly every document.
         seed: of the draw.
 
     Returns:
-        `[passages]` int64, the split by its place in `shares`; -1 where there is no question or the
+        `[passages]` int64, the index of the split in `shares`; -1 if there is no question or the
         passage is held.
 
     Raises:
-        InputError: too few passages with a question for so many splits.
+        InputError: fewer passages with a question than splits.
 
     Example:
         >>> draw_splits(
@@ -435,7 +432,7 @@ def draw_splits(
         ... ).tolist()
         [0, 1, -1, 0]
     """
-    # A document in one split alone: neighbours of a training passage would make the test easier
+    # Each document in one split only: neighbours of a training passage would make the test easier
     # than it looks.
     few = len(np.unique(documents[asked])) < FEWEST_DOCUMENTS
     units = np.arange(len(documents)) if few else documents
@@ -443,8 +440,8 @@ def draw_splits(
     drawn = np.unique(units[rows])
     if len(drawn) < len(shares):
         fix = (
-            "Write more questions a passage, use a weaker filter, or train the question generator"
-            " longer. Where it does not know the language of the text, none of that helps: add"
+            "Write more questions per passage, use a weaker filter, or train the question generator"
+            " longer. If it does not know the language of the text, none of this helps: add"
             " queries that people have judged (corpus.jsonl, queries.jsonl, qrels/test.tsv), or"
             " search without any: dr-lib search FOLDER QUESTION --model NAME."
         )
@@ -466,8 +463,7 @@ def draw_splits(
 
 
 def first_of_each(sources: np.ndarray) -> np.ndarray:
-    """The first question of each passage, `[questions]` bool; `sources` are rows in any order, as
-    those of passages that were drawn by document.
+    """The first question of each passage, `[questions]` bool; `sources` are rows in any order.
 
     Example:
         >>> first_of_each(np.array([5, 2, 2, 5])).tolist()
@@ -477,7 +473,7 @@ def first_of_each(sources: np.ndarray) -> np.ndarray:
 
 
 def shared_words(questions: Sequence[str], passages: Sequence[str]) -> float:
-    """Mean share of a question's distinct words that its passage has too; case does not count.
+    """Mean share of a question's distinct words that occur in its passage; case is ignored.
 
     Example:
         >>> shared_words(["Why do tides rise?"], ["Tides rise twice a day."])

@@ -1,9 +1,9 @@
-"""Judgements by hand: a table to tick, and the collection that it makes.
+"""Judgements by hand: a table to tick, and the collection made from it.
 
-`dr-lib try` writes the first ten passages of every system for each test question into one CSV file,
-pooled and without saying which system found them (Voorhees and Harman 2005, TREC's pooling); opened
-in any spreadsheet, what answers the question gets an x. `dr-lib try FOLDER --judged FILE` reads it
-back as judgements. Page of the book: practice/own-corpus.
+`dr-lib try` writes the top ten passages of every system for each test question into one CSV file,
+pooled, without saying which system found them (Voorhees and Harman 2005, TREC's pooling). In any
+spreadsheet, passages that answer the question are marked with an x. `dr-lib try FOLDER --judged
+FILE` reads it back as judgements. Page of the book: practice/own-corpus.
 """
 
 import csv
@@ -22,11 +22,10 @@ from dr_lib.retrieval import Ranking
 
 COLUMNS = "relevant", "query", "title", "passage", "query-id", "passage-id"
 DEPTH, QUERIES = 10, 50
-"""Passages of each system that are pooled, for so many queries, the first of the rankings."""
+"""Pooled passages per system and query, and number of queries, the first of the rankings."""
 YES, NO = ("x", "yes", "y", "true"), ("no", "n", "false", "-")
 SIGNS = "=+-@'\t"
-"""What a cell that a spreadsheet would compute begins with; an apostrophe before it makes it
-text.
+"""First characters of cells that a spreadsheet would evaluate; a preceding apostrophe prevents it.
 """
 
 
@@ -37,18 +36,18 @@ def write_pool(
     *,
     grades: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Path:
-    """Write what is to be judged as a table.
+    """Write the passages to be judged as a table.
 
     Args:
-        collection: what was searched.
+        collection: the searched collection.
         rankings: of the same queries, one a system.
-        file: where to write. It is replaced if it is such a table and nothing in it is ticked, or
-            the new one has all of its ticks and questions; else the new one goes beside it:
-            `to-judge-2.csv`, and so on.
-        grades: judgements that are known, query id -> passage id -> grade; they are filled in.
+        file: where to write. A table without ticks, or one whose ticks and questions are all in the
+            new one, is replaced; otherwise the new one is written beside it: `to-judge-2.csv`, and
+            so on.
+        grades: known judgements, query id -> passage id -> grade, which are filled in.
 
     Returns:
-        Where it was written.
+        The file written.
     """
     rankings, known = list(rankings), grades or {}
     texts = dict(zip(*(collection.queries()[name][:] for name in ("id", "text")), strict=True))
@@ -60,7 +59,7 @@ def write_pool(
     for place, query in enumerate(shown):
         rows = chain.from_iterable(ranking.rows[place, :DEPTH].tolist() for ranking in rankings)
         pool = sorted({row for row in rows if row >= 0})
-        # in an order that tells nothing about rank or system, the same at every call
+        # a fixed order that reveals neither rank nor system
         order = np.random.default_rng(place).permutation(len(pool))
         for passage in (collection.passages[pool[turn]] for turn in order):
             grade = known.get(query, {}).get(passage["id"], "")
@@ -75,8 +74,8 @@ def write_pool(
 
 
 def _loses(file: Path, marks: Mapping[tuple[str, str], int], shown: Iterable[str]) -> bool:
-    """Whether something of the reader's would be lost if a table with these marks on these queries
-    took the place of a file: also the questions that are still to be judged.
+    """Whether a user would lose marks, columns or questions yet to be judged if a file were
+    replaced by a table with these marks on these queries.
     """
     if not file.exists() and not file.is_symlink():
         return False
@@ -94,7 +93,7 @@ def _loses(file: Path, marks: Mapping[tuple[str, str], int], shown: Iterable[str
 
 
 def _rows(file: Path) -> Iterator[tuple[dict[str, str], int | str]]:
-    """Rows of a table as they were before they were written, each with its grade, "" for none.
+    """Rows of a table with their original texts, each with its grade, "" for none.
 
     Raises:
         InputError: a column is missing, or a mark is unknown.
@@ -113,11 +112,11 @@ def _rows(file: Path) -> Iterator[tuple[dict[str, str], int | str]]:
 
 
 def read_pool(file: Path) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
-    """Queries and judgements of a table that was ticked.
+    """Queries and judgements of a ticked table.
 
-    An x, yes or a whole number above 0 is relevant; 0 or no is not. Of a query with anything
-    ticked, an empty cell is a passage that is not relevant; a query without a tick is left out. Of
-    a passage that stands there twice, as where two tables were put together, the higher mark holds.
+    An x, yes or a whole number above 0 is relevant; 0 or no is not. If a query has any tick, an
+    empty cell means not relevant; a query without a tick is left out. If a passage occurs twice, as
+    in two tables put together, the higher mark counts.
 
     Returns:
         Query id -> text, and query id -> passage id -> grade.
@@ -138,17 +137,17 @@ def read_pool(file: Path) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
 
 
 def judged_collection(collection: Collection, file: Path, folder: Path) -> Path:
-    """Write a collection in BEIR layout whose split test has the judgements of a ticked table, and
-    those that it had.
+    """Write a collection in BEIR layout whose split test has the judgements of a ticked table
+    besides its own.
 
     Args:
-        collection: what the table was made of.
+        collection: the one that the table was made from.
         file: the table.
         folder: the new folder, or one that an earlier call wrote.
 
     Raises:
         InputError: as `read_pool`; the table names a passage that is not in the collection; or
-            something in the folder would be lost.
+            the folder contains something else.
     """
     texts, grades = read_pool(file)
     known = {*collection.passages["id"][:]}
@@ -157,7 +156,7 @@ def judged_collection(collection: Collection, file: Path, folder: Path) -> Path:
             raise InputError(
                 f"passage {min(absent)!r} is not in {collection.name}",
                 where=file,
-                fix="Give the folder that the table was made of.",
+                fix="Give the folder that the table was made from.",
             )
     asked = collection.queries()
     queries = {row["id"]: Query(row["id"], row["text"], tuple(row["answers"])) for row in asked}

@@ -1,7 +1,7 @@
-"""A search by several systems, BM25 among them, and what it gives: passages of every system for a
-question, in a terminal and as JSON.
+"""A search by several systems, BM25 among them, and its results: passages of every system for a
+question, for a terminal and as JSON.
 
-Importing it takes no model library, and BM25 alone needs none. Page of the book:
+Importing it loads no model library, and BM25 alone needs none. Page of the book:
 practice/own-corpus.
 """
 
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from dr_lib.stages import Cache
 
 SHOWN, LEAD, INDENT = 240, 4, " " * 6
-"""Characters of a passage that are shown, words before the first that matches, and where the text
-begins in a terminal.
+"""Displayed characters of a passage, words before the first match, and indentation in a terminal.
 """
 
 OTHER = re.compile("[\\0\ud800-\udfff]|\x1b[$]")
-"""What a question in another encoding holds: zeros, halves of surrogate pairs, ISO-2022."""
+"""Signs of a question in another encoding: zeros, lone surrogates, ISO-2022."""
 
 System = Callable[[Sequence[str], int], "Ranking"]
 """Queries and depth -> the passages found."""
@@ -36,9 +35,7 @@ System = Callable[[Sequence[str], int], "Ranking"]
 
 @dataclass(frozen=True)
 class Hit:
-    """One passage that was found; `grade` is its judgement, None where the query has none for
-    it.
-    """
+    """A retrieved passage; `grade` is its judgement for the query, None if there is none."""
 
     rank: int
     id: str
@@ -49,7 +46,7 @@ class Hit:
 
     @property
     def relevant(self) -> bool:
-        """Whether it is judged relevant: of TREC's grades some are below 0."""
+        """Whether it is judged relevant: some of TREC's grades are below 0."""
         return (self.grade or 0) > 0
 
 
@@ -59,7 +56,7 @@ class Result:
 
     Attributes:
         query: the question.
-        relevant: how many passages are judged relevant to it; None where it is no query of the
+        relevant: how many passages are judged relevant to it; None if it is not a query of the
             collection.
         hits: system -> passages, best first.
     """
@@ -70,7 +67,7 @@ class Result:
 
     @property
     def judged(self) -> str:
-        """How many passages are judged relevant, in words; empty where it is no query of the
+        """How many passages are judged relevant, in words; "" if it is not a query of the
         collection.
         """
         verb = " is" if self.relevant == 1 else "s are"
@@ -83,8 +80,8 @@ class Result:
             width: columns of the terminal.
 
         Returns:
-            The query, a line on its judgements if it has any, and for each passage rank, ``*``
-            where it is judged relevant, score and id, then title and text.
+            The query, a line on its judgements if it has any, and for each passage rank, ``*`` if
+            it is judged relevant, score and id, then title and text.
 
         Example:
             >>> hit = Hit(1, "p7", "Tides.", "The moon pulls.", 3.25, grade=1)
@@ -112,13 +109,13 @@ class Result:
         return "\n".join(lines)
 
     def as_json(self) -> str:
-        """One line of JSON, safe to look at in a terminal."""
+        """One line of JSON that is safe to print in a terminal."""
         return visible(json.dumps(asdict(self), ensure_ascii=False))
 
 
 def shortened(text: str, query: str = "") -> str:
-    """As much of a text of one line as is shown, in whole words (`words.pieces`): the stretch with
-    the most words of a query, the first of several.
+    """An excerpt of a one-line text, in whole words (`words.pieces`): the first stretch with the
+    most words of the query.
 
     Example:
         >>> text = "Annotated tags are meant for release. " * 9 + "Sign a tag with gpg."
@@ -132,16 +129,16 @@ def shortened(text: str, query: str = "") -> str:
     best, most = (0, _fitting(parts, 0)), -1
     for begin in range(len(parts)) if wanted else ():
         if begin and not hits[begin]:
-            continue  # the best stretch can begin with a hit
+            continue  # some best stretch begins with a hit
         end = _fitting(parts, begin)
         count = len(set().union(*hits[begin:end]))
         if count > most:
             best, most = (begin, end), count
     begin, end = best
-    if begin:  # a few words before the first hit, and what fits behind
+    if begin:  # a few words before the first hit, and as much after it as fits
         begin = max(0, begin - LEAD)
         end = _fitting(parts, begin)
-    if end == len(parts):  # the last stretch is as long as any
+    if end == len(parts):  # at the end of the text, extend to the left
         while begin and len("".join(parts[begin - 1 :]).strip()) <= SHOWN:
             begin -= 1
     excerpt = "".join(parts[begin:end]).strip()
@@ -149,8 +146,8 @@ def shortened(text: str, query: str = "") -> str:
 
 
 def _fitting(parts: list[str], begin: int) -> int:
-    """Where a stretch of pieces of a text from `begin` on ends that is shown."""
-    end, length = begin, -1  # the space before the first is not shown
+    """End of the longest stretch of pieces from `begin` on that can be shown."""
+    end, length = begin, -1  # the space before the first piece is not shown
     while end < len(parts) and length + len(parts[end]) <= SHOWN:
         length += len(parts[end])
         end += 1
@@ -158,7 +155,7 @@ def _fitting(parts: list[str], begin: int) -> int:
 
 
 def one_line(text: str) -> str:
-    """Text on one line, in which what a terminal would act on is written out.
+    """Text on one line, with a terminal's control characters escaped.
 
     Example:
         >>> print(one_line("a\\x1b[31mb\\n c"))
@@ -168,9 +165,7 @@ def one_line(text: str) -> str:
 
 
 def check_queries(queries: Sequence[str], k: int) -> None:
-    """Raise `InputError` for an empty query or a `k` below 1; worth knowing before an index is
-    made.
-    """
+    """Raise `InputError` for an empty query or a `k` below 1, before an index is built."""
     if any(not query.strip() for query in queries):
         raise InputError("the query is empty", where="search", fix="Write a question.")
     for query in queries:
@@ -184,11 +179,11 @@ class Searcher:
     """A collection and the systems that search it, side by side.
 
     Args:
-        collection: what is searched.
-        systems: by the name that is shown.
+        collection: to search.
+        systems: displayed name -> system.
 
     Raises:
-        InputError: no system at all.
+        InputError: there is no system.
     """
 
     def __init__(self, collection: "Collection", systems: Mapping[str, System]):
@@ -198,8 +193,8 @@ class Searcher:
         self._grades = judgements_by_text(collection)
 
     def search(self, queries: str | Sequence[str], k: int = 5) -> list[Result]:
-        """The first `k` passages of every system for each query (or the only one); known judgements
-        are shown.
+        """The top `k` passages of every system for each query (or a single one), with known
+        judgements.
 
         Raises:
             InputError: an empty query, or `k` below 1.
@@ -243,8 +238,8 @@ def open_bm25(
     weights: tuple[float, float] | None = None,
     cache: "Cache | None" = None,
 ) -> System:
-    """BM25 over a collection, with the usual weights or with other k1 and b."""
-    from dr_lib import retrieval  # what help and mistakes do not wait for
+    """BM25 over a collection, with the usual k1 and b or with other `weights`."""
+    from dr_lib import retrieval  # imported late: help and error messages do not wait for it
     from dr_lib.stages import Cache
 
     cache = cache or Cache(announce=lambda line: None)

@@ -1,8 +1,8 @@
 """The ledger: every claim of the five papers, and how the records judge it.
 
-Page of the book: ideas/statistics. Which records answer a claim stands in `book/papers/*.yaml`,
-under `answered_by`: labels of a study, measure, collection and stage. All recorded runs of these
-configurations count, also those that other studies made.
+Page of the book: ideas/statistics. `answered_by` in `book/papers/*.yaml` says which records answer
+a claim: labels of a study, measure, collection and stage. All recorded runs of these configurations
+count, including those made for other studies.
 """
 
 import re
@@ -18,28 +18,27 @@ from dr_book.verdicts import STATES, WAITS, Verdict, verdict
 from dr_lib.lab.records import Record, load_records, recorded_folder
 
 SIZE = re.compile(r"\bsizes?\b|\bhow (?:far|much|many|little)\b|\d")
-"""What of a claim is unchecked names a size."""
+"""Words that name a size in the unchecked part of a claim."""
 SHOWN = ("supported", "open", "contradicted")
 """States of a pair that was run and could be tested."""
-SPOKEN = ("supported", "open", WAITS, "contradicted")
-"""Those states as pages and bars say them: an open pair that lacks seeds waits (`spoken`)."""
+PAIR_STATES = ("supported", "open", WAITS, "contradicted")
+"""Those states on pages and bars: an open pair that lacks seeds waits (`pair_state`)."""
 ANSWERED = ("study", "measure", "collection", "stage", "protocol", "lacks", "why", "block")
-"""What an entry has of `AnsweredBy`."""
+"""Fields of `AnsweredBy` in an entry."""
 
 
 def ledger(scale: str | None = None) -> list[dict[str, Any]]:
     """One entry per claim, in the order of the papers' files.
 
     Args:
-        scale: take the records of this scale; None takes, for each claim, the largest scale that
-            has any.
+        scale: use the records of this scale; None uses, for each claim, the largest scale with any.
 
     Returns:
-        One mapping a claim, for JSON, with paper, source, statement, metric, the page that answers
-        it; claim, verdict, counts, pairs, missing and notes as of `Verdict`; protocol, study,
-        measure, collection, stage, lacks, why and block as of `AnsweredBy` (None where nothing can
-        answer); and scale, seeds and names of the records that the verdict rests on. A pair has the
-        paper's own difference as `paper`, where its table has one.
+        One mapping per claim, for JSON, with paper, source, statement, metric, the page that
+        answers it; claim, verdict, counts, pairs, missing and notes as in `Verdict`; protocol,
+        study, measure, collection, stage, lacks, why and block as in `AnsweredBy` (None if nothing
+        can answer it); and scale, seeds and names of the records that the verdict rests on. A pair
+        has the paper's own difference as `paper`, if its table has one.
     """
     entries = []
     for key, paper in load_papers().items():
@@ -61,11 +60,11 @@ def ledger(scale: str | None = None) -> list[dict[str, Any]]:
 
 
 def over_claims(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The entries, those of judged claims with their p-value after the correction of Benjamini and
-    Hochberg (1995) as `p_over_claims`.
+    """The entries; judged claims have their p-value after the correction of Benjamini and Hochberg
+    (1995) as `p_over_claims`.
 
-    The family is every claim that was judged, the open ones among them: among the decided ones
-    alone, whose p-values all lie below 0.05, none could fall.
+    The family is all judged claims, including open ones: if it were only the decided ones, whose
+    p-values are all below 0.05, none could be rejected by the correction.
 
     Example:
         >>> judged = over_claims([{"p": 0.01}, {"p": 0.04}, {"p": 1.0}, {"p": None}])
@@ -81,7 +80,7 @@ def over_claims(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def described(claim: Claim, judgement: Verdict, table: Table | None) -> dict[str, Any]:
-    """A verdict as plain values, with what of the claim is unchecked and the paper's difference of
+    """A verdict as plain values, with the unchecked part of the claim and the paper's difference of
     each pair, as `paper`.
     """
     judged = judgement.to_dict() | {"unchecked": claim.unchecked}
@@ -91,7 +90,7 @@ def described(claim: Claim, judgement: Verdict, table: Table | None) -> dict[str
 
 
 def printed(claim: Claim, table: Table | None, better: str, worse: str) -> float | None:
-    """The paper's own difference of two rows, signed as ours; None where its table has none."""
+    """The paper's own difference of two rows, signed as ours; None if its table has none."""
     if not table or claim.metric not in table.columns or not {better, worse} <= {*table.labels()}:
         return None
     values = [number(table.cell(row, claim.metric)) for row in (better, worse)]
@@ -107,9 +106,9 @@ def answer(
 
     Args:
         claim: of a paper.
-        live: judge by these runs, on whatever one collection they searched; None judges by the
-            book's records.
-        scale: of the book's records; None takes the largest that has any.
+        live: judge by these runs, on whichever collection they searched; None judges by the book's
+            records.
+        scale: of the book's records; None takes the largest with any.
     """
     if claim.answered_by is None:
         return verdict(claim, {}), []
@@ -131,17 +130,17 @@ def answer(
 def answering(
     named: AnsweredBy, records: Sequence[Record], anywhere: bool = False
 ) -> dict[str, dict[str, list[Record]]]:
-    """Collection -> row of the paper -> records, one a run: those of the study, label, collection
-    and stage that are named, and all others of the same configuration.
+    """Collection -> row of the paper -> records, one a run: those of the named study, label,
+    collection and stage, and all others of the same configuration.
 
-    Where a collection changed in the course of time, those on its newest state count. `anywhere`
-    takes any collection, and the given records alone.
+    If a collection changed over time, only records on its newest state count. `anywhere` accepts
+    any collection, and only the given records.
     """
     chosen: list[tuple[str, Record]] = []
     for row, label in named.rows.items():
         for record in sorted(records, key=lambda record: record.seed):
             bm25 = record.evaluation.get("kind") == "bm25"
-            # once the default was not kept
+            # old recipes do not store the default
             stage = named.stage_of(row) in ("none", record.recipe.get("final") or "retriever1")
             place = anywhere or record.searched_on["name"] in named.collections
             if (record.study, record.label) == (named.study, label) and place and (bm25 or stage):
@@ -156,8 +155,8 @@ def answering(
 
 
 def evidence(records: Sequence[Record]) -> dict[str, Any]:
-    """What a verdict rests on: scale, code numbers (`epochs`; 0: not known), seeds, names of the
-    records, and `looks`: the days on which they came in, on each of which somebody may have looked.
+    """What a verdict rests on: scale, code numbers (`epochs`; 0: unknown), seeds, names of the
+    records, and `looks`: the number of days on which they came in, when somebody may have looked.
     """
     return {
         "scale": records[0].scale if records else None,
@@ -169,8 +168,8 @@ def evidence(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def pairs(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Every pair of some claims with its claim, paper and protocol: what a figure of all claims at
-    a glance is drawn from.
+    """Every pair of some claims with its claim, paper and protocol, for the figure of all claims at
+    a glance.
 
     Example:
         >>> [pair["difference"] for pair in pairs([{"claim": "x", "paper": "simlm", "protocol":
@@ -190,20 +189,18 @@ def counts(entries: Iterable[dict[str, Any]]) -> dict[str, int]:
     return {state: states.count(state) for state in STATES}
 
 
-def spoken(pair: Mapping[str, Any]) -> str:
-    """The state of a pair as pages say it: an open one that lacks seeds waits for them.
+def pair_state(pair: Mapping[str, Any]) -> str:
+    """The state of a pair as on pages: an open one that lacks seeds waits for them.
 
     Example:
-        >>> [spoken({"state": "open", "waits": number}) for number in (0, 2)]
+        >>> [pair_state({"state": "open", "waits": number}) for number in (0, 2)]
         ['open', 'waits for seeds']
     """
     return WAITS if pair["state"] == "open" and pair.get("waits") else pair["state"]
 
 
 def direction_only(pair: Mapping[str, Any]) -> bool:
-    """Whether a pair is supported in its direction while the paper's difference lies outside of our
-    interval.
-    """
+    """Whether a pair is supported, but the paper's difference is outside our interval."""
     ends = (pair.get("paper"), pair["low"], pair["high"])
     if pair["state"] != "supported" or pair["relation"] != "over" or None in ends:
         return False
@@ -211,11 +208,11 @@ def direction_only(pair: Mapping[str, Any]) -> bool:
 
 
 def direction_held(entry: Mapping[str, Any]) -> str:
-    """What the badge says of a claim that is held in its direction alone, with our size and the
-    paper's where one pair decides it; "" for any other claim.
+    """Text of the badge of a claim that is held only in its direction, with our size and the
+    paper's if one pair decides it; "" for any other claim.
 
-    Such a one names a size that is unchecked, or the paper's difference of a carrying pair lies
-    outside of our interval.
+    Such a claim has an unchecked size, or the paper's difference of a carrying pair is outside our
+    interval.
 
     Example:
         >>> pair = {"state": "supported", "relation": "over", "carrying": True}
@@ -235,13 +232,13 @@ def direction_held(entry: Mapping[str, Any]) -> str:
 
 
 def sizes_of(entry: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """Our difference and the paper's, of the carrying pairs of a claim that have both."""
+    """Our difference and the paper's, for the carrying pairs of a claim that have both."""
     pairs = ((pair["difference"], pair["paper"]) for pair in entry["pairs"] if pair["carrying"])
     return [pair for pair in pairs if None not in pair]
 
 
 def state_of(entry: Mapping[str, Any]) -> str:
-    """The verdict of a claim as pages say it: what of it is held, or what it is open for."""
+    """The verdict of a claim as on pages: what of it is held, or what it is waiting for."""
     if entry["verdict"] == "open" and entry.get("waits"):
         return f"open: {WAITS}"
     return direction_held(entry) or entry["verdict"]
@@ -253,8 +250,8 @@ def ledger_lines(entries: Sequence[dict[str, Any]]) -> list[str]:
         f"{state_of(entry):>31}  {entry['claim']} ({entry['source']}){_where(entry)}"
         for entry in entries
     ]
-    states = Counter(spoken(pair) for pair in pairs(entries))
-    order = (*SPOKEN, *(state for state in STATES if state not in SPOKEN))
+    states = Counter(pair_state(pair) for pair in pairs(entries))
+    order = (*PAIR_STATES, *(state for state in STATES if state not in PAIR_STATES))
     claims = Counter(entry["verdict"] for entry in entries)
     return [
         *lines,
@@ -272,6 +269,6 @@ def _where(entry: dict[str, Any]) -> str:
         if isinstance(entry["collection"], str)
         else f"{len(entry['collection'])} collections"
     )
-    number = Counter(map(spoken, entry["pairs"]))
-    states = ", ".join(f"{number[state]} {state}" for state in SPOKEN if number[state])
+    number = Counter(map(pair_state, entry["pairs"]))
+    states = ", ".join(f"{number[state]} {state}" for state in PAIR_STATES if number[state])
     return f" on {places}, {entry['scale']} scale, {entry['protocol']}: {states or 'none tested'}"

@@ -1,9 +1,9 @@
-"""From records to the numbers of a page: means with intervals, paired differences, and what a page
-may show at all.
+"""From records to the numbers on a page: means with intervals, paired differences, and which runs a
+page may show.
 
-The one place where a record becomes a number. A configuration is a recipe without its seed: all
-recorded runs of it count, whichever study they were made for, so a row has the same number on every
-page. How sure a number is: ideas/statistics.
+The only place where records become numbers. A configuration is a recipe without its seed: all its
+recorded runs count, whichever study they were made for, so a row has the same number on every page.
+How uncertainty is computed: ideas/statistics.
 """
 
 import re
@@ -39,16 +39,16 @@ from dr_lib.lab import Record, load_records, recorded_folder
 from dr_lib.objectives import parameters
 
 AMOUNTS = {"gigabytes": "GB", "CPU ms": "ms", "GPU ms": "ms", "words": "words"}
-"""Measures in a unit of their own; all others are shares, shown in percent and points."""
+"""Measures with their own units; all others are shares, shown in percent and points."""
 SCALES = ("paper", "gpu", "laptop")
-"""Largest first; smoke runs only show that everything works, so they decide nothing."""
+"""Largest first; smoke runs only check that everything works, so they decide nothing."""
 UNUSED = {
     "pretrained": ("finetuning", "finetuning2", "negatives", "mining", "distillation", "reranking"),
     "retriever1": ("finetuning2", "mining", "distillation", "reranking"),
     "retriever2": ("distillation", "reranking"),
     "reranker": ("distillation",),
 }
-"""Where a pipeline ends -> sections of its recipe that it never reads."""
+"""Final stage of a pipeline -> sections of its recipe that it never reads."""
 MADE_BY = {
     "questions": {"question_generator"},
     "paq_pairs": {"generated_pairs", "given_labels", "file_pairs"},
@@ -57,20 +57,20 @@ MADE_BY = {
     "continuations": {"continuations"},
     "negatives": {"negatives"},
 }
-"""Section of a recipe -> the stages that it sets: an auxiliary one is not read where a run has none
-of them, and one that its end leaves unused is where it has.
+"""Section of a recipe -> the stages that it configures: a run with one of these stages has read the
+section, whatever `UNUSED` says, and a run without any has not.
 """
 
 Runs = Mapping[str, Sequence[Record]]
 """Label -> records, one per seed."""
 Pair = tuple[str, str]
 """(first, second) labels; a difference is first minus second."""
-Made, Thing = TypeVar("Made"), TypeVar("Thing")
+Result, Item = TypeVar("Result"), TypeVar("Item")
 
 
 def recorded(study: str) -> dict[str, list[Record]]:
-    """The book's own records of a study's configurations, on the collection that has most of them,
-    in its newest state: label -> records, one a run, those of other studies among them.
+    """The book's own records of a study's configurations on the collection with most records, in
+    its newest state: label -> records, one a run, including runs made for other studies.
 
     Args:
         study: name of the study, e.g. "simlm/table08".
@@ -80,8 +80,8 @@ def recorded(study: str) -> dict[str, list[Record]]:
 
 
 def recorded_by_collection(study: str) -> dict[str, dict[str, list[Record]]]:
-    """The book's own records of a study's configurations over many collections, each in its newest
-    state: collection -> label -> records, one a run.
+    """The book's own records of a study's configurations on each collection, in its newest state:
+    collection -> label -> records, one a run.
     """
     scales = (load_records(recorded_folder(scale), study) for scale in SCALES)
     records = next(filter(None, scales), [])
@@ -92,7 +92,7 @@ def recorded_by_collection(study: str) -> dict[str, dict[str, list[Record]]]:
 
 
 def by_collection(named: Iterable[tuple[str, Record]]) -> dict[str, dict[str, list[Record]]]:
-    """Collection -> name -> records, of each collection those on its newest state."""
+    """Collection -> name -> records on the newest state of the collection."""
     named = [*named]
     newest = newest_states([record for _, record in named])
     runs: dict[str, dict[str, list[Record]]] = {place: {} for place in newest}
@@ -112,7 +112,7 @@ def recorded_collections() -> list[dict[str, Any]]:
     """The collections that the book's own records searched: name, digest, sizes, and the set of
     `studies`.
 
-    Each digest once. Not every record counts everything: sizes come from all records of a
+    Each digest once. A record may lack some sizes, so they are gathered from all records of a
     collection.
     """
     collections: dict[str, dict[str, Any]] = {}
@@ -125,13 +125,13 @@ def recorded_collections() -> list[dict[str, Any]]:
 
 
 def is_trained(recipe: Mapping[str, Any]) -> bool:
-    """Whether a run trains anything: BM25 and a model that is used as it comes do not."""
+    """Whether a run trains anything: BM25 and ready-made models do not."""
     untrained = (recipe.get("evaluation") or {}).get("kind") == "bm25" or recipe.get("retriever")
     return "base" in recipe and not untrained
 
 
 def on_processors(runs: Runs) -> Runs:
-    """The runs of machines without a GPU: a table of costs compares times of one kind."""
+    """The runs on machines without a GPU: times in a table of costs must be comparable."""
     timed = {
         label: [record for record in records if not record.machine.get("gpus")]
         for label, records in runs.items()
@@ -140,9 +140,7 @@ def on_processors(runs: Runs) -> Runs:
 
 
 def presentable(runs: Runs) -> Runs:
-    """The runs that a page may show: smoke runs only prove that everything works, so they are left
-    out.
-    """
+    """The runs that a page may show: all but smoke runs, which only check that everything works."""
     return {
         label: records for label, records in runs.items() if records and records[0].scale != "smoke"
     }
@@ -152,14 +150,14 @@ def presentable(runs: Runs) -> Runs:
 
 
 def configuration(record: Record) -> Hashable:
-    """What was trained and measured, whatever the seed, the code and the machine; equal for runs
-    that differ in nothing else.
+    """Identifies what was trained and measured: equal for runs that differ only in seed, code and
+    machine.
 
-    What a recipe does not tell apart (sizes, times, groups of queries that a notebook made itself)
-    is told by study and label.
+    Runs that a recipe does not identify (sizes, times, groups of queries that a notebook made
+    itself) are identified by study and label.
     """
     place = record.scale, record.searched_on["digest"]
-    if not _told_by_recipe(record):
+    if not _identified_by_recipe(record):
         return record.study, record.label, *place
     recipe = deepcopy({**record.recipe, "seed": None})
     final = recipe.get("final") or "retriever1"
@@ -174,14 +172,14 @@ def configuration(record: Record) -> Hashable:
         if section in read or (section not in MADE_BY and settings)
     }
     recipe["evaluation"].pop("measures", None)
-    if isinstance(recipe.get("collection"), dict):  # it refuses data, whose digest tells the rest
+    if isinstance(recipe.get("collection"), dict):  # it only refuses data; the digest is compared
         recipe["collection"].pop("allow_duplicates", None)
-    for section in (recipe, recipe["auxiliary"]):  # how it was computed, as the device is
+    for section in (recipe, recipe["auxiliary"]):  # how it was computed, like the device
         for training in section.values():
             if isinstance(training, dict):
                 training.pop("compile", None)
     method = recipe.get("objective") or {}
-    with suppress(InputError, KeyError):  # of a parameter that is gone
+    with suppress(InputError, KeyError):  # a parameter that no longer exists
         settings = parameters(method["name"], **method.get("params", {}))
         method["params"] = settings.model_dump(mode="json")
     if "params" in method:
@@ -190,18 +188,18 @@ def configuration(record: Record) -> Hashable:
     return json_digest(recipe), *place, hash(tuple(record.scores["queries"]))
 
 
-def _told_by_recipe(record: Record) -> bool:
+def _identified_by_recipe(record: Record) -> bool:
     kind = record.evaluation.get("kind")
     return kind == "nlu" or (kind in ("search", "bm25", "dialogue") and len(record.keys) > 1)
 
 
-def of_records(make: Callable[..., Made]) -> Callable[..., Made]:
-    """Keep what a function makes of the book's records until a folder of them changes."""
+def of_records(make: Callable[..., Result]) -> Callable[..., Result]:
+    """Cache the result of a function of the book's records until one of their folders changes."""
     cached = lru_cache(maxsize=64)(lambda state, *arguments: make(*arguments))
 
     @wraps(make)
-    def current(*arguments: Any) -> Made:
-        # a folder that is not there counts too: two empty books are two books
+    def current(*arguments: Any) -> Result:
+        # missing folders count too: two empty books are different
         folders = list(map(recorded_folder, SCALES))
         state = tuple(
             (str(folder), folder.stat().st_mtime_ns if folder.is_dir() else 0) for folder in folders
@@ -212,14 +210,14 @@ def of_records(make: Callable[..., Made]) -> Callable[..., Made]:
     return current
 
 
-def of_record(make: Callable[..., Made]) -> Callable[..., Made]:
-    """Keep what a function makes of a record, beside the record, so that no other gets its number
-    in memory.
+def of_record(make: Callable[..., Result]) -> Callable[..., Result]:
+    """Cache the result of a function of a record, and keep the record alive, so that its `id` is
+    not reused.
     """
-    results: dict[tuple[Any, ...], tuple[Record, Made]] = {}
+    results: dict[tuple[Any, ...], tuple[Record, Result]] = {}
 
     @wraps(make)
-    def current(record: Record, *arguments: Any) -> Made:
+    def current(record: Record, *arguments: Any) -> Result:
         key = id(record), *arguments
         if key not in results:
             results[key] = record, make(record, *arguments)
@@ -228,11 +226,11 @@ def of_record(make: Callable[..., Made]) -> Callable[..., Made]:
     return current
 
 
-def grouped(things: Iterable[Thing], key: Callable[[Thing], Hashable]) -> dict[Any, list[Thing]]:
-    """Key -> the things that have it, in their order."""
+def grouped(items: Iterable[Item], key: Callable[[Item], Hashable]) -> dict[Any, list[Item]]:
+    """Key -> the items with that key, in their order."""
     groups = defaultdict(list)
-    for thing in things:
-        groups[key(thing)].append(thing)
+    for item in items:
+        groups[key(item)].append(item)
     return dict(groups)
 
 
@@ -243,11 +241,12 @@ def by_configuration() -> dict[Hashable, list[Record]]:
 
 
 def all_runs(records: Sequence[Record]) -> list[Record]:
-    """Some records of one configuration, and the book's others of it: each run once, by seed.
+    """The given records of a configuration and the book's other records of it: each run once,
+    sorted by seed.
 
-    A run that several studies show has a record in each; the one with most measures stands for it,
-    that of the given records before others. Two trainings with one seed, by other code or on
-    another machine, are two runs of that seed.
+    A run that several studies show has a record in each; the one with most measures represents it,
+    preferably a given one. Two trainings with the same seed, by different code or on different
+    machines, are two runs of that seed.
     """
     others = (
         other
@@ -258,7 +257,7 @@ def all_runs(records: Sequence[Record]) -> list[Record]:
 
 
 def _distinct(records: Iterable[Record]) -> list[Record]:
-    """Each run once, by the record that has most measures."""
+    """Each run once, represented by its record with most measures."""
     runs: list[Record] = []
     for record in records:
         same = next((place for place, run in enumerate(runs) if _same_run(run, record)), None)
@@ -284,7 +283,7 @@ def _same_run(run: Record, other: Record) -> bool:
 
 
 def check_same_queries(runs: Sequence[Scores | Record]) -> None:
-    """Refuse runs that scored different queries, in whatever order."""
+    """Refuse runs that scored different queries; their order may differ."""
     for run in runs[1:]:
         same = run.query_ids == runs[0].query_ids
         if odd := not same and {*run.query_ids} ^ {*runs[0].query_ids}:
@@ -294,8 +293,8 @@ def check_same_queries(runs: Sequence[Scores | Record]) -> None:
 
 
 def aligned(runs: Sequence[Scores], first: Scores, measure: str) -> np.ndarray:
-    """Values `[runs, queries]` float64 in the order of another run's queries; `InputError` where it
-    scored others.
+    """Values `[runs, queries]` float64 in the order of another run's queries; `InputError` if that
+    run scored different queries.
     """
     check_same_queries([first, *runs])
     wanted, columns = first.query_ids, []
@@ -319,13 +318,14 @@ def clusters_of(record: Record) -> list[Hashable]:
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """Runs of one configuration, and what is measured of them.
+    """Runs of one configuration, and a measure of them.
 
     Attributes:
-        records: one a run, several of a seed where it was trained again; those without the measure
-            are left out.
+        records: one a run, several for a seed that was trained again; those without the measure are
+            ignored.
         measure: e.g. "MRR@10".
-        fixed: whether the number is of no training, whatever the recipe names (sizes, times).
+        fixed: whether the number does not depend on a training, whatever the recipe says (sizes,
+            times).
     """
 
     records: Sequence[Record]
@@ -345,24 +345,24 @@ class Side:
 
     @property
     def seeds(self) -> dict[int, list[Record]]:
-        """Seed -> its runs. Another machine or other code repeats a seed's training; its result
-        stays closer to the first than another seed's would, so it is no further seed.
+        """Seed -> its runs. Repeating a seed on another machine or by other code gives a result
+        closer to the first than another seed would, so it does not count as a further seed.
         """
         return grouped(self.runs, lambda record: record.seed)
 
     def means(self) -> list[float]:
-        """Mean of each seed over its runs, in the unit that is shown."""
+        """Mean of each seed over its runs, in the displayed unit."""
         return [
             float(np.mean([_mean(record, self.measure) for record in runs]))
             for runs in self.seeds.values()
         ]
 
     def parts(self) -> list[tuple[float, Influence]]:
-        """Mean of each seed over its runs, in the unit that is shown, and what each cluster adds to
+        """Mean of each seed over its runs, in the displayed unit, and each cluster's influence on
         it.
         """
         return [
-            _averaged([_moved(record, self.measure) for record in runs])
+            _averaged([_mean_and_influence(record, self.measure) for record in runs])
             for runs in self.seeds.values()
         ]
 
@@ -378,7 +378,7 @@ def _averaged(parts: Sequence[tuple[float, Influence]]) -> tuple[float, Influenc
 
 
 def has_measure(record: Record, measure: str) -> bool:
-    """Whether a record has a measure, or what makes one of a whole set."""
+    """Whether a record has a measure, or the values that it can be computed from."""
     values = record.measured.values
     return (
         measure in values
@@ -388,13 +388,13 @@ def has_measure(record: Record, measure: str) -> bool:
 
 
 def _cut(measure: str) -> int:
-    """k of Success@k up to 10, which a reciprocal rank also tells."""
+    """k of Success@k, up to 10, which can be read off a reciprocal rank; 0 for other measures."""
     kind, _, cut = measure.partition("@")
     return int(cut) if kind == "Success" and cut.isdigit() and int(cut) <= 10 else 0
 
 
 def _mean(record: Record, measure: str) -> float:
-    """The mean that `_moved` gives; how far clusters move it costs a hundred times as much."""
+    """The mean of `_mean_and_influence`; the influence takes a hundred times as long."""
     if _is_of_a_set(record, measure):
         predicted, actual = map(record.measured.per_query, ("predicted", "actual"))
         return unit_of(measure)[0] * OF_A_SET[measure](predicted, actual)
@@ -406,20 +406,20 @@ def _is_of_a_set(record: Record, measure: str) -> bool:
 
 
 def _shown(record: Record, measure: str) -> np.ndarray:
-    """`[queries]` float64 in the unit that is shown."""
+    """`[queries]` float64 in the displayed unit."""
     return unit_of(measure)[0] * _values(record, measure).astype(np.float64)
 
 
 def _values(record: Record, measure: str) -> np.ndarray:
-    """`[queries]` as the record has them."""
+    """`[queries]` as in the record."""
     if measure not in record.measured.values and (cut := _cut(measure)):
-        # whether the first relevant passage is among the first so many
+        # whether the first relevant passage is among the first `cut`
         return record.per_query("MRR@10") > 1 / (cut + 0.5)
     return record.per_query(measure)
 
 
 @of_record
-def _moved(record: Record, measure: str) -> tuple[float, Influence]:
+def _mean_and_influence(record: Record, measure: str) -> tuple[float, Influence]:
     if _is_of_a_set(record, measure):
         factor = unit_of(measure)[0]
         whole, moves = set_influence(record.measured, measure)
@@ -431,7 +431,7 @@ def _moved(record: Record, measure: str) -> tuple[float, Influence]:
 
 
 def set_influence(run: Scores, name: str) -> tuple[float, dict[object, float]]:
-    """A measure of a whole set, and how far each row moves it when it is left out (jackknife)."""
+    """A measure of a whole set, and the influence of each row by leaving it out (jackknife)."""
     predicted, actual = run.per_query("predicted"), run.per_query("actual")
     measure = OF_A_SET[name]
     rows, whole = len(actual), measure(predicted, actual)
@@ -443,9 +443,8 @@ def set_influence(run: Scores, name: str) -> tuple[float, dict[object, float]]:
 
 
 def pools_of(sides: Sequence[Side]) -> dict[Hashable, SeedVariance]:
-    """The variance from seed to seed that the book's records show on the collections of some sides,
-    of their measures, where their pipelines end; of runs on a collection that no record of the book
-    is of, what these runs show themselves.
+    """The variance between seeds, pooled over the book's records with the same collection, measure
+    and final stage as the sides; for a collection without records, from these runs themselves.
     """
     return {
         kind: _pools(kind[1]).get(kind[0]) or seed_variance([side.means() for side in alike])
@@ -459,12 +458,12 @@ def _kind_of(side: Side) -> tuple[Hashable, str]:
 
 @of_record
 def _kind(record: Record) -> Hashable:
-    """What runs share whose means scatter alike from seed to seed."""
+    """Key of the runs whose means have the same variance between seeds."""
     place = record.scale, record.searched_on["digest"]
-    if not _told_by_recipe(record):
+    if not _identified_by_recipe(record):
         return record.study, *place
     stage = record.recipe.get("final") or "retriever1"
-    # trained on another collection, or on few labels, it may scatter otherwise
+    # trained on another collection, or on few labels, the variance may differ
     elsewhere = record.data.get("trained_on", {}).get("digest")
     labels = record.recipe.get("few_shot")
     return stage, elsewhere, labels, hash(tuple(record.query_ids)), *place
@@ -477,7 +476,7 @@ def _pools(measure: str) -> dict[Hashable, SeedVariance]:
 
 
 def repeated(measure: str) -> list[Side]:
-    """The configurations that were trained with at least two seeds under one code number."""
+    """The configurations with at least two seeds under the same code number."""
     sides = []
     for records in by_configuration().values():
         runs = [record for record in _distinct(records) if has_measure(record, measure)]
@@ -489,8 +488,8 @@ def repeated(measure: str) -> list[Side]:
 
 
 def seed_variances(measure: str) -> list[tuple[str, str, str, SeedVariance]]:
-    """Scale, collection, stage and variance from seed to seed of what the book's records pool, the
-    best known first.
+    """Scale, collection, stage and variance between seeds, pooled over the book's records, the best
+    known first.
     """
     first = {_kind(side.records[0]): side.records[0] for side in reversed(repeated(measure))}
     pools = [
@@ -501,14 +500,14 @@ def seed_variances(measure: str) -> list[tuple[str, str, str, SeedVariance]]:
             _pools(measure)[kind],
         )
         for kind, record in first.items()
-        if _told_by_recipe(record)
+        if _identified_by_recipe(record)
     ]
     return sorted(pools, key=lambda row: -row[-1].freedom)
 
 
 def searched(record: Record) -> str:
-    """The collection of a record, with its split where that is not the test queries, and what its
-    retriever was trained on where that is not the whole collection.
+    """The collection of a record, with its split if that is not "test", and what its retriever was
+    trained on if that is not the whole collection.
     """
     facts = [record.searched_on["name"]]
     if (split := record.evaluation.get("split")) not in (None, "test"):
@@ -524,16 +523,16 @@ def searched(record: Record) -> str:
 
 @dataclass(frozen=True)
 class Compared:
-    """A number made of means, how sure it is, and whether it may decide anything.
+    """A weighted sum of means, its uncertainty, and whether it may decide anything.
 
     Attributes:
-        estimate: in the unit that is shown (percent, points, GB, ...).
-        floor: standard error of the clusters alone, were there seeds without end; None where one
-            seed hides it.
-        seeds: of each configuration.
-        clusters: of its queries.
-        effective: how many equally large ones these count as (`statistics.effective_clusters`).
-        why_open: why it decides nothing; "" where it may.
+        estimate: in the displayed unit (percent, points, GB, ...).
+        floor: standard error from clusters alone, as with infinitely many seeds; None if a row has
+            only one seed.
+        seeds: number of seeds of each configuration.
+        clusters: number of clusters of queries.
+        effective: equivalent number of equally large ones (`statistics.effective_clusters`).
+        why_open: why it decides nothing; "" if it may.
     """
 
     estimate: Estimate
@@ -550,8 +549,8 @@ class Compared:
 
     @property
     def detectable(self) -> float:
-        """The difference that is found with power 0.8; where all agree, what so many clusters
-        cannot rule out of a share (Clopper and Pearson 1934).
+        """The difference that is detected with power 0.8; if all queries agree, the upper limit of
+        a share that is zero in all clusters (Clopper and Pearson 1934).
         """
         if self.estimate.error > 1e-7:
             return self.estimate.detectable
@@ -559,33 +558,35 @@ class Compared:
 
 
 FEWEST = 10
-"""Equally large clusters below which nothing is decided: what few clusters have may be in none of
-these. Of an effect that one cluster in ten has, 57 % of simulated intervals of 95 % hold the mean
-over eight clusters, 65 % over ten, 91 % over thirty.
+"""With fewer equally large clusters than this nothing is decided: a rare effect may be in none of
+them. For an effect that one cluster in ten has, 57 % of simulated 95 % intervals contain the mean
+with eight clusters, 65 % with ten, 91 % with thirty.
 """
 
 
 def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -> Compared:
     """A weighted sum of the means of some configurations.
 
-    Sides on one collection share its clusters; collections are independent, but for trainings that
-    have searched several of them (`_of_shared_trainings`), of which those seeds count that have
-    searched all. Seeds add the pooled variance of their collection, measure and stage where enough
-    runs tell it, else each row that of its own (`statistics.of_seeds`).
+    Sides on one collection share its clusters; collections are independent, except for trainings
+    that searched several of them (`_of_shared_trainings`), of which only seeds that searched all
+    count. Seeds add the pooled variance of their collection, measure and stage if enough runs
+    determine it, else each row adds its own (`statistics.of_seeds`).
 
     Args:
-        terms: (weight, side); of one side alone the mean, of two with weights 1 and -1 their
-            difference, over several collections an average of these.
-        beside: all whose seeds scatter alike, the sides among them; taken where the book's records
-            pool none, and over several collections.
+        terms: (weight, side); one side gives its mean, two with weights 1 and -1 their difference,
+            those on several collections an average of these.
+        beside: all sides with the same variance between seeds, those of `terms` among them; used
+            if the book's records have no pooled variance, and over several collections.
 
     Raises:
-        InputError: a side without a run that has its measure.
+        InputError: a side has no run with its measure.
     """
     for _, side in terms:
         if not side.runs:
             raise InputError(
-                "no run has it", where=side.measure, fix="Measure the rows of this comparison."
+                "no run has this measure",
+                where=side.measure,
+                fix="Measure the rows of this comparison.",
             )
     terms = _of_common_seeds(terms)
     places = grouped(terms, lambda term: _place(term[1])[0])
@@ -612,7 +613,7 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
         uneven = f", which count as {effective:.0f} of one size," * (clusters >= FEWEST)
         why = f"{clusters} clusters of queries{uneven} are too few to decide anything"
     return Compared(
-        # clusters that are too few come first: a second seed would not help
+        # too few clusters take precedence: a second seed would not help
         Estimate(value, (*clustered, *of_trainings), once=single and effective >= FEWEST),
         None if single else Estimate(0.0, tuple(clustered)).error,
         tuple(len(side.seeds) for _, side in terms),
@@ -623,8 +624,8 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
 
 
 def _of_common_seeds(terms: Sequence[tuple[float, Side]]) -> list[tuple[float, Side]]:
-    """The terms, each training with the seeds that have searched all of its collections; one whose
-    collections share no seed has trainings of their own there, and stays whole.
+    """The terms, each training restricted to the seeds that searched all of its collections; if
+    none did, the trainings on each collection are separate, and all are kept.
     """
     searched_by: dict[Hashable, dict[Hashable, set[int]]] = defaultdict(lambda: defaultdict(set))
     for _, side in terms:
@@ -645,11 +646,12 @@ def _of_common_seeds(terms: Sequence[tuple[float, Side]]) -> list[tuple[float, S
 def _of_shared_trainings(
     terms: Sequence[tuple[float, Side]], beside: Sequence[Side]
 ) -> tuple[float, float] | None:
-    """What seeds add to a weighted sum over collections that the same trainings have searched.
+    """The variance that seeds add to a weighted sum over collections searched by the same
+    trainings.
 
-    One training moves the means on all of them, so the variance is that of a run's weighted sum; a
-    seed counts where it has searched all. None where each collection has trainings of its own, or
-    none has searched all.
+    A training affects the means on all of them, so this is the variance of a run's weighted sum; a
+    seed counts if it searched all. None if the trainings of the collections are separate, or none
+    searched all.
     """
     weights: dict[Hashable, dict[Hashable, float]] = defaultdict(lambda: defaultdict(float))
     for weight, side in terms:
@@ -675,7 +677,7 @@ def _of_shared_trainings(
 
 
 def _training(side: Side) -> Hashable:
-    """What was trained, whatever the seed and what it has searched."""
+    """Identifies what was trained, without the seed and what was searched."""
     recipe = {**side.runs[0].recipe, "seed": None, "evaluation": None, "label": None}
     return json_digest(recipe), side.runs[0].scale
 
@@ -699,11 +701,11 @@ def _on_one_collection(
     pools: Mapping[Hashable, SeedVariance],
     shared: tuple[float, float] | None = None,
 ) -> tuple[Estimate, list[tuple[float, float]]]:
-    """A weighted sum of the means of some sides as far as clusters scatter, and not trainings; and
-    what seeds add, unless no record tells it.
+    """A weighted sum of the means of some sides, with the variance from clusters only; and the
+    variance that seeds add, as far as records determine it.
 
     Args:
-        shared: this collection's part of what trainings of several collections add.
+        shared: this collection's part of the variance from trainings that searched several.
     """
     kinds = [_kind_of(side) if side.trained else None for _, side in sides]
     taken = [
@@ -715,7 +717,7 @@ def _on_one_collection(
 
 
 def _effective(side: Side) -> float:
-    """How many clusters of one size a side's count as; of a whole set's measure, its rows."""
+    """Equivalent number of equally large clusters; for a measure of a whole set, its rows."""
     record = side.runs[0]
     if _is_of_a_set(record, side.measure):
         return float(len(record.query_ids))
@@ -733,7 +735,7 @@ def _names(record: Record) -> frozenset[Hashable]:
 
 
 def run_interval(record: Record, measure: str) -> Interval:
-    """The value of one run with its 95 % interval over clusters of queries alone."""
+    """The value of one run with its 95 % interval, over clusters of queries only."""
     within = possible(measure, difference=False)
     estimate, _ = _on_one_collection([(1.0, Side([record], measure, fixed=True))], {})
     return estimate.interval(within=within)
@@ -747,7 +749,7 @@ def value(records: Sequence[Record], measure: str) -> Compared:
 def difference(
     first: Sequence[Record], second: Sequence[Record], measure: str, *, beside: Sequence[Side] = ()
 ) -> Compared:
-    """First minus second, in points or in the measure's own unit; `beside` as of `compared`.
+    """First minus second, in points or in the measure's own unit; `beside` as for `compared`.
 
     Raises:
         InputError: the two were measured on different queries.
@@ -758,7 +760,7 @@ def difference(
 
 
 def possible(measure: str, *, difference: bool) -> tuple[float, float]:
-    """Where a mean, or a difference of two, can lie."""
+    """The range of possible means, or of differences of two."""
     if unit_of(measure)[1] != "points":
         return (-np.inf, np.inf) if difference else (0.0, np.inf)
     signed = measure.startswith("s(") or measure in ("Matthews", "Pearson", "Spearman")
@@ -767,8 +769,8 @@ def possible(measure: str, *, difference: bool) -> tuple[float, float]:
 
 
 def made_by(record: Record) -> str:
-    """Code number (a record's `epoch`), precision and device of a run's training, as a page shows
-    them; "" where nothing was trained.
+    """Code number (a record's `epoch`), precision and device of a run's training, as pages show
+    them; "" if nothing was trained.
 
     Example:
         "code 5, bf16, H100"
@@ -785,20 +787,20 @@ def made_by(record: Record) -> str:
 
 
 def per_query(records: Sequence[Record], measure: str, like: Record | None = None) -> np.ndarray:
-    """Scores of one configuration, a row a run: a seed that was trained again has several
+    """Scores of one configuration, one row per run: a seed that was trained again has several
     (`per_seed` has one).
 
     Args:
-        records: the same recipe with different seeds; all must have been measured on the same
-            queries. Those without the measure are left out.
+        records: the same recipe with different seeds, measured on the same queries. Those without
+            the measure are left out.
         measure: e.g. "MRR@10".
-        like: whose queries' order is taken; None takes that of the first.
+        like: the record that determines the order of queries; None takes the first.
 
     Returns:
-        `[runs, queries]` float64 in the unit that is shown (percent, GB, ...).
+        `[runs, queries]` float64 in the displayed unit (percent, GB, ...).
 
     Raises:
-        InputError: the records answer different queries.
+        InputError: the records were measured on different queries.
     """
     runs = Side(records, measure).runs
     scores = [Scores(run.query_ids, {measure: _values(run, measure)}) for run in runs]
@@ -806,19 +808,19 @@ def per_query(records: Sequence[Record], measure: str, like: Record | None = Non
 
 
 def per_seed(records: Sequence[Record], measure: str, like: Record | None = None) -> np.ndarray:
-    """Scores of one configuration, a row a seed: the mean over its runs, as `Side.means` counts
-    them. Their mean is that of `value`.
+    """Scores of one configuration, one row per seed: the mean over its runs, as in `Side.means`.
+    Their mean is that of `value`.
 
     Args:
-        records: as of `per_query`.
-        measure: as of `per_query`.
-        like: as of `per_query`.
+        records: as for `per_query`.
+        measure: as for `per_query`.
+        like: as for `per_query`.
 
     Returns:
-        `[seeds, queries]` float64 in the unit that is shown (percent, GB, ...).
+        `[seeds, queries]` float64 in the displayed unit (percent, GB, ...).
 
     Raises:
-        InputError: the records answer different queries.
+        InputError: the records were measured on different queries.
     """
     side = Side(records, measure)
     like = like or side.runs[0]
@@ -826,8 +828,8 @@ def per_seed(records: Sequence[Record], measure: str, like: Record | None = None
 
 
 def mean_intervals(runs: Runs, measure: str) -> dict[str, Interval]:
-    """Label -> mean over queries and seeds in percent, with its 95 % interval, which ends at 0 and
-    100, and decides nothing over fewer clusters than `FEWEST`.
+    """Label -> mean over queries and seeds in percent, with its 95 % interval, clipped to 0 and
+    100, which decides nothing with fewer clusters than `FEWEST`.
 
     Raises:
         InputError: two configurations were measured on different queries.
@@ -853,7 +855,7 @@ def _differences(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, 
 
 
 def differences(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, Interval]:
-    """First minus second of each pair that was run: difference of the means in points, with its
+    """First minus second for each pair that was run: difference of the means in points, with its
     interval.
     """
     within = possible(measure, difference=True)
@@ -867,12 +869,12 @@ def differences(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, I
 def corrected_tests(
     pairs: Sequence[Pair], runs: Runs, measure: str, *, as_trained: bool = False
 ) -> dict[Pair, float]:
-    """p-value of each pair that was run, with Holm's correction; NaN, which is no test, where it
+    """p-value of each pair that was run, with Holm's correction; NaN, without a test, if the pair
     may decide nothing (`Compared.why_open`).
 
     Args:
-        as_trained: rows with one seed are tested too: of the very weights at hand, which are what
-            is used, and of no other training.
+        as_trained: test rows with one seed too: the result is about the given weights, which are
+            the ones that are used, and not about other trainings.
     """
     gaps = _differences(pairs, runs, measure)
     tested = [
@@ -885,15 +887,15 @@ def corrected_tests(
 
 
 def detectable(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, float]:
-    """The smallest difference in points that the queries and seeds of each pair can detect, with a
-    power of 0.8 at level 0.05.
+    """The smallest difference in points that is detectable with the queries and seeds of each pair,
+    with power 0.8 at level 0.05.
     """
     return {pair: gap.detectable for pair, gap in _differences(pairs, runs, measure).items()}
 
 
 def newest_states(records: Sequence[Record]) -> dict[str, str]:
-    """Collection -> digest of its newest state, for one that changed in the course of time; in the
-    order of the records.
+    """Collection -> digest of its newest state, since collections change over time; in the order of
+    the records.
     """
     newest: dict[str, Record] = {}
     for record in records:
@@ -904,7 +906,7 @@ def newest_states(records: Sequence[Record]) -> dict[str, str]:
 
 
 def unit_of(measure: str) -> tuple[int, str]:
-    """What a value is multiplied by where it is shown, and the unit of a difference.
+    """The factor from a value to the displayed one, and the unit of a difference.
 
     Example:
         >>> unit_of("MRR@10"), unit_of("gigabytes")

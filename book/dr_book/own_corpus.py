@@ -1,7 +1,7 @@
-"""A comparison on one's own collection as people see it: in a notebook piece by piece, or as one
+"""The presentation of a comparison on your own collection: piece by piece in a notebook, or as one
 page that opens from disk.
 
-Page of the book: your_corpus. Whatever comes from a collection is escaped; the page loads nothing.
+Page of the book: your_corpus. Text from a collection is escaped; the page loads nothing.
 """
 
 import html
@@ -56,7 +56,7 @@ from dr_lib.retrieval.bm25 import STOP_WORDS
 from dr_lib.tokens import Legibility, legibility, load_tokenizer
 from dr_lib.words import pieces, words_of
 
-LOOKED_AT = 1000  # passages, to tell whether their language can be read
+LOOKED_AT = 1000  # passages examined to judge whether their language can be read
 # share of stop words: 0.25 to 0.36 in the English collections of the book, 0.18 in Python files
 # with comments, 0.03 in German
 ENGLISH = 0.08
@@ -70,7 +70,7 @@ STEPS = {
 
 
 class Compared(corpus_study.Compared):
-    """What is shown of a comparison; what is known of it `corpus_study.Compared` has."""
+    """The results of `corpus_study.Compared` as tables, figures and sentences."""
 
     @cached_property
     def verdict(self) -> Advice:
@@ -80,14 +80,14 @@ class Compared(corpus_study.Compared):
 
     @property
     def trained_on_test(self) -> str:
-        """How many training queries are tested on too, as a sentence; "" where none is."""
+        """How many training queries are also test queries, as a sentence; "" if none is."""
         named = IRREGULAR["left_out_of_train"], IRREGULAR["tested_too"]
         counts = self.collection.irregular if self.collection else {}
         return " ".join(f"{counts[name]:,} {name}." for name in named if name in counts)
 
     @property
     def pairs(self) -> list[Pair]:
-        """What is tested: every system against BM25, every way to pre-train against none."""
+        """The tested pairs: every system against BM25, every pre-training against none."""
         pairs = [(label, BM25) for label in self.runs if label != BM25]
         return pairs + [
             (name, "none")
@@ -97,9 +97,7 @@ class Compared(corpus_study.Compared):
 
     @property
     def unfinished(self) -> str:
-        """What the time did not allow, and how far it is, as a sentence; empty where all was
-        run.
-        """
+        """What did not fit into the time, and its progress, as a sentence; "" if everything ran."""
         needed = self.pace * self.needed
         return unfinished(self.pending, needed, self.enough, further=self.further)
 
@@ -115,8 +113,8 @@ class Compared(corpus_study.Compared):
 
     @property
     def table(self) -> HTML:
-        """One line a system: means with intervals, and who trained it; whose queries it was tested
-        on stands above.
+        """One row per system: means with intervals, and who trained it; the caption says whose
+        queries it was tested on.
         """
         runs = presentable(self.runs)
         caption = (
@@ -147,8 +145,8 @@ class Compared(corpus_study.Compared):
 
     @cached_property
     def learned_from(self) -> str:
-        """How many questions retrievers were trained on here, and whose: "528 generated questions";
-        "" where the text is not at hand.
+        """How many questions retrievers were trained on here, and of what kind: "528 generated
+        questions"; "" without the collection.
         """
         if not self.collection:
             return ""
@@ -164,9 +162,7 @@ class Compared(corpus_study.Compared):
 
     @property
     def differences(self) -> HTML:
-        """What is established by the measure that decides; first the pair that the verdict
-        names.
-        """
+        """Tests of all pairs by the deciding measure; the pair that the verdict names is first."""
         first, pairs, corrected = self.verdict.pair, self.pairs, {}
         if first:
             pairs = [first, *(pair for pair in pairs if {*pair} != {*first})]
@@ -176,15 +172,15 @@ class Compared(corpus_study.Compared):
 
     @cached_property
     def legible(self) -> Legibility:
-        """What BM25 and the model that is trained can read of the first passages."""
+        """How much of the first passages BM25 and the model to be trained can read."""
         base, tokenizer = self.recipe.base, None
-        if not base.endswith((".yaml", ".yml")):  # such a one is trained here, on text of its own
+        if not base.endswith((".yaml", ".yml")):  # such a base is trained here, on its own text
             tokenizer = load_tokenizer(find_model(base) if base in PACKAGED else base)
         return legibility(self.collection.passages["text"][:LOOKED_AT], tokenizer)
 
     @cached_property
     def hard_to_read(self) -> list[str]:
-        """What the search, the generator or a model cannot read of the text, one sentence each."""
+        """What BM25, the generator or a model cannot read in the text, one sentence each."""
         seen = [words_of(text) for text in self.collection.passages["text"][:LOOKED_AT]]
         words = Counter(chain.from_iterable(seen))
         share = sum(words[word] for word in STOP_WORDS) / max(1, words.total())
@@ -198,7 +194,7 @@ class Compared(corpus_study.Compared):
 
     @cached_property
     def uneven(self) -> str:
-        """That one document makes most of the passages, as a sentence; "" where none does."""
+        """A sentence if one document makes up most of the passages, else ""."""
         passages = Counter(self.collection.passages["doc"][:])
         passages.pop("", None)
         document, most = max(passages.items(), key=lambda item: item[1], default=("", 0))
@@ -237,8 +233,7 @@ class Compared(corpus_study.Compared):
             "words per passage, median": int(np.median(lengths)),
             "words per passage, 95th percentile": int(np.quantile(lengths, 0.95)),
             **{f"queries judged, split {split}": len(whole.qrels(split)) for split in whole.splits},
-            # of a sample, no more than it was asked for and than have all their relevant passages
-            # in it
+            # a sample has only queries whose relevant passages are all in it, up to its limit
             **{
                 f"of these in the sample, split {split}": count
                 for split, count in judged.items()
@@ -250,7 +245,7 @@ class Compared(corpus_study.Compared):
             "digest": whole.digest[:16],
             "study of its records": self.study,
         }
-        # text: beside the words
+        # numbers become text, so that their column is aligned like the words
         lines = [
             [name, f"{value:,}" if isinstance(value, int) else value]
             for name, value in values.items()
@@ -267,7 +262,7 @@ class Compared(corpus_study.Compared):
 
     @property
     def questions(self) -> HTML:
-        """How many generated questions were left after each step, and some of them."""
+        """How many generated questions were left after each step, and examples."""
         if not self.generated:
             reason = self.untrainable or "No questions were generated: those of people were enough."
             return HTML(f"<p>{html.escape(reason)}</p>")
@@ -302,24 +297,24 @@ class Compared(corpus_study.Compared):
 
     @property
     def chosen(self) -> str:
-        """What the verdict names, else the best system, BM25 in its usual setting alone: another
-        setting is chosen where it is established.
+        """The system that the verdict names, else the best one; BM25's second setting is chosen
+        only if the verdict names it.
         """
         others = [label for label in self.runs if label != SECOND]
         return self.verdict.label or self.best_of(others) or BM25
 
     @property
     def lexical(self) -> bool:
-        """Whether BM25 alone was run, in whatever setting, and none is established."""
+        """Whether only BM25 was run, in any setting, and the verdict names no system."""
         return self.verdict.label is None and not any(map(dense, self.runs.values()))
 
     def answers(self, questions: Sequence[str] = (), k: int = 3) -> list[HTML]:
-        """What BM25, the best encoder used as it comes, the best one trained here and the one that
-        is chosen find for some questions.
+        """The answers of BM25, the best ready-made encoder, the best retriever trained here and the
+        chosen system to some questions.
 
         Args:
-            questions: any; none takes the first two of those tested on.
-            k: passages of each system.
+            questions: any; if empty, the first two test queries.
+            k: passages per system.
         """
         shown = [
             label
@@ -336,12 +331,11 @@ class Compared(corpus_study.Compared):
         return [search_table(result) for result in searcher.search(asked, k)]
 
     def _system(self, label: str) -> search.System:
-        """What searches as a row of the comparison did."""
+        """The searcher behind a row of the comparison."""
         if label in (BM25, SECOND):
             return search.open_bm25(self.searched, WEIGHTS if label == SECOND else None)
         alone, way = joined(label)
-        # A record holds no path, so an encoder that was given as a folder is opened by what was
-        # given.
+        # A record contains no paths, so an encoder given as a folder is opened from that folder.
         models = (
             lab.models_of(self.runs[alone][0])
             if alone in self.trained
@@ -359,20 +353,20 @@ class Compared(corpus_study.Compared):
         return search.fused(search.open_bm25(self.searched), dense, weight)
 
     def _outside(self, target: Path | str) -> Path:
-        """A place to write to, which may not be in the collection."""
+        """A path to write to, which may not be inside the collection."""
         if self.collection and self.collection.place:
             check_outside(target, self.collection.place)
         return Path(target)
 
     def export(self, to: Path | str | None = None) -> Path:
-        """Write what won: a retriever trained here as a folder with its card; of everything else
-        the lines of Python that search with it, and the retriever that is a part of it.
+        """Write the winner: a retriever trained here as a folder with its card; any other system as
+        lines of Python that search with it, with the retriever trained here that it uses.
 
-        Where nothing won, the best retriever trained here is written, and its card calls it an
-        experiment; without one the best system.
+        If nothing won, the best retriever trained here is written, called an experiment on its
+        card, or, without one, the best system.
 
         Args:
-            to: the new folder; None: one among `exports` in the cache.
+            to: the new folder; None: one under `exports` in the cache.
         """
         won = self.verdict.label or self.best_of(self.trained) or self.chosen
         place = f"{Path(self.study).name}-{slug(won)}"
@@ -399,8 +393,8 @@ class Compared(corpus_study.Compared):
         return target
 
     def save_to_judge(self, file: Path | str) -> Path | None:
-        """Write the pooled first ten passages of each of fifty test questions as a table to tick,
-        with what is judged already; return where, see `hand_judgements.write_pool`.
+        """Write the pooled top ten passages of fifty test questions as a table to be judged, with
+        the judgements there are; return its path, see `hand_judgements.write_pool`.
         """
         if not self.runs:
             return None
@@ -423,7 +417,7 @@ class Compared(corpus_study.Compared):
         )
 
     def winner(self, folder: Path | None) -> HTML:
-        """Where what was exported lies, and how a fusion that the verdict names is made."""
+        """Where the export is, and how to build the fusion if the verdict names one."""
         won, trained = self.verdict.label, self.best_of(self.trained)
         facts = {
             "won": won and named(won),
@@ -440,12 +434,12 @@ class Compared(corpus_study.Compared):
     def save_page(
         self, file: Path | str, asked: Sequence[str] = (), folder: Path | None = None
     ) -> Path:
-        """Write everything as one HTML file that needs nothing beside it.
+        """Write everything as one self-contained HTML file.
 
         Args:
-            file: where to.
-            asked: questions to show answers for.
-            folder: of what was exported.
+            file: to write.
+            asked: questions whose answers are shown.
+            folder: of the export.
         """
         facts = {
             "generated": self.on_generated and presentable(self.runs),
@@ -478,7 +472,7 @@ class Compared(corpus_study.Compared):
 
 
 def joined(label: str) -> tuple[str, str]:
-    """What a fusion joins with BM25, and by what; of any other system itself, and "".
+    """The system that a fusion joins with BM25, and how; for any other system itself, and "".
 
     Example:
         >>> joined("BM25 + simlm, by rank"), joined("simlm")
@@ -491,7 +485,7 @@ def joined(label: str) -> tuple[str, str]:
 def search_lines(
     place: str, models: Sequence[str], *, bm25: bool, fuse: bool, prompts: Any = None
 ) -> str:
-    """Lines of Python that search a collection, from beside the folder of the retriever."""
+    """A Python script that searches a collection, to be put beside the retriever's folder."""
     paths = ", ".join(
         "Path(__file__).parent / 'retriever'" if model == "retriever" else f"Path({model!r})"
         for model in models
@@ -512,11 +506,11 @@ compare = Compared.run
 
 
 class Recorded(Compared):
-    """A comparison of the book's records: verdict, table, figure and differences; the text itself
-    is not at hand.
+    """A comparison from the book's records, without the text: verdict, table, figure and
+    differences.
     """
 
-    study = ""  # a property of those that have a collection
+    study = ""  # a property in `Compared`, which has a collection
 
     def __init__(self, study: str):
         """Open the records of a study.
@@ -528,9 +522,7 @@ class Recorded(Compared):
             InputError: there are no such records.
         """
         if BM25 not in (runs := recorded(study)):
-            raise InputError(
-                "no records with BM25 among them", where=study, fix="Name a study of the book."
-            )
+            raise InputError("no records of BM25", where=study, fix="Name a study of the book.")
         order = sorted(
             runs,
             key=lambda label: (
@@ -554,7 +546,7 @@ class Recorded(Compared):
 
 
 def trained_by(record: Record, learned_from: str = "") -> Cell:
-    """Who trained a system, on what where that is known, and what it reads before its texts."""
+    """Who trained a system, on what if that is known, and its prompts."""
     if record.evaluation["kind"] == "bm25":
         return "nobody"
     if not (name := record.recipe.get("retriever")):
@@ -562,5 +554,5 @@ def trained_by(record: Record, learned_from: str = "") -> Cell:
     trainer = "others: SQuAD, NQ, MS MARCO and more" if name.endswith((*PACKAGED,)) else "others"
     prompts = record.data["retriever"].get("prompts", {})
     read = ", ".join(f"{kind} {text!r}" for kind, text in prompts.items() if text)
-    read = read.replace(" '", "\xa0'")  # a blank at the end of one stays on its line
+    read = read.replace(" '", "\xa0'")  # keeps the blank at the end of a prompt on its line
     return f"{trainer}; prompts: {read or 'none'}"

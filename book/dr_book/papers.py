@@ -1,7 +1,7 @@
 """The results and claims of the five papers, read from `book/papers/*.yaml`.
 
-Numbers are the papers' own; statements are in our words. That every claim names a table, a column
-and rows that exist is for the tests to see. Page of the book: the opener of each paper.
+Numbers are the papers' own; statements are in our words. Tests check that every claim names an
+existing table, column and rows. Page of the book: the opener of each paper.
 """
 
 import re
@@ -21,13 +21,13 @@ Cell = bool | int | float | str | None
 
 
 class Table(Settings):
-    """One table, or what the text says of a figure.
+    """One table, or the numbers that the text gives for a figure.
 
     Attributes:
         id: "table8", "figure3".
-        rows: as many cells a row as there are columns; None where the paper has none.
-        notes: where numbers come from, and what is doubtful.
-        inferred: columns whose cells the source of the transcription lacked.
+        rows: one cell per column; None if the paper leaves it empty.
+        notes: where numbers come from, and which are doubtful.
+        inferred: columns that were missing in the source of the transcription.
         page: the page of the book that runs it, such as "notebooks/simlm/table08_replace_rates".
     """
 
@@ -46,9 +46,7 @@ class Table(Settings):
         return [row_label(self, row) for row in range(len(self.rows))]
 
     def cell(self, label: str, column: str) -> Cell:
-        """The cell of a row's name and a column; an unknown one raises `InputError` that lists the
-        known ones.
-        """
+        """The cell in a row and a column, both by name; `InputError` lists the known names."""
         for what, name, known in (("row", label, self.labels()), ("column", column, self.columns)):
             if known.count(name) != 1:
                 fix = f"Known: {', '.join(known)}."
@@ -58,15 +56,13 @@ class Table(Settings):
         return self.rows[self.labels().index(label)][self.columns.index(column)]
 
     def column(self, name: str) -> dict[str, Cell]:
-        """The cells of a column by the names of their rows; an unknown column raises as `cell`
-        does.
-        """
+        """Name of a row -> its cell in a column; raises as `cell` does."""
         return {label: self.cell(label, name) for label in self.labels()}
 
 
 class Compare(Settings):
-    """Which rows must stand in which order: `pairs` of [better, worse] in column `metric`; `paired`
-    as in `Check`.
+    """The claimed order of rows: `pairs` of [better, worse] in column `metric`; `paired` as in
+    `Check`.
     """
 
     metric: str
@@ -75,22 +71,22 @@ class Compare(Settings):
 
 
 class Check(Settings):
-    """What our runs must show, where pairs of rows in a column of the paper cannot say it.
+    """What our runs must show, if pairs of rows in a column of the paper cannot express it.
 
-    A paper that says "about" or "no meaningful gain" gives no number; half a point is taken then,
-    which is what SimLM calls level (Table 8).
+    For "about" or "no meaningful gain", where a paper gives no number, we use half a point, which
+    SimLM calls equal (Table 8).
 
     Attributes:
         kind: "order": each row above the next; "best": the first row above each other one (a
             sweep's best setting); "equal": every two rows within `width`; "within": the first row's
             mean lies between `low` and `high`; "gain": the first row's lead over the second is
             larger on the first collection than, on average, on the others.
-        measure: our name of what is compared; None reads it from the claim's metric.
-        rows: names of configurations, as in the claim's table where it has them.
-        width: of "equal" in points, or in the unit of an amount; of "order" and "best" how far
-            below a row may be and still count as level.
+        measure: our name of the compared measure; None takes the claim's.
+        rows: names of configurations, as in the claim's table if it has them.
+        width: for "equal" the margin, in points or in the unit of an amount; for "order" and "best"
+            how far below a row may be and still count as equal.
         low, high: bounds in percent.
-        paired: False where the rows are groups of queries and no systems on the same queries.
+        paired: False if the rows are groups of queries, not systems on the same queries.
         carrying: as in `Mark`.
         testable, because: as in `Mark`.
     """
@@ -108,13 +104,13 @@ class Check(Settings):
 
 
 class Mark(Settings):
-    """What is special about some pairs of a claim.
+    """A mark on some pairs of a claim.
 
     Attributes:
         pairs: [better, worse] each.
-        carrying: whether the sentence is about them: where a claim marks such pairs, these decide.
-        testable: False where what is run here cannot test them, whatever its numbers; they then
-            decide nothing.
+        carrying: whether the sentence is about them: if a claim has such pairs, only they decide.
+        testable: False if our runs cannot test them, whatever the numbers; they then decide
+            nothing.
         because: the reason.
     """
 
@@ -135,28 +131,25 @@ Stage = Literal["none", "pretrained", "retriever1", "retriever2", "distilled", "
 
 
 class AnsweredBy(Settings):
-    """Which records answer a claim: nothing of it is guessed from names of columns or from what
-    most records are.
+    """Which records answer a claim, stated explicitly: nothing is guessed from column names or
+    other records.
 
     Attributes:
-        study: of the records, such as "simlm/table07"; all runs of the same recipes in other
-            studies count with them.
+        study: of the records, such as "simlm/table07"; runs of the same recipes in other studies
+            count too.
         rows: row of the paper -> label of our run; a row that is left out is a system that is not
             run here.
-        measure: ours, of the claim's pairs and of every check that names none; or of each row its
-            own.
-        collection: what is searched; several are averaged, each with the same weight.
-        stage: where the pipeline of each run ends, or of each row its own; "none" where nothing is
-            retrieved.
-        pairs: those that are judged, where they are not the paper's own; such as follow from these
-            by transitivity.
-        marks: of pairs. One with a row that is left out of `rows` needs none: it is not testable
-            here.
-        protocol: "same" is data, measure and stage of the paper; "scaled" that kind of data,
-            smaller; "stand-in" other data.
+        measure: ours, for the claim's pairs and for checks without one; or row -> measure.
+        collection: what is searched; several are averaged with equal weights.
+        stage: final stage of the pipeline, or row -> final stage; "none" if nothing is retrieved.
+        pairs: those that are judged, if not the paper's own, such as pairs that follow by
+            transitivity.
+        marks: of pairs. A pair with a row missing in `rows` needs none: it is not testable here.
+        protocol: "same": the paper's data, measure and stage; "scaled": the same kind of data,
+            smaller; "stand-in": other data.
         lacks: what a stand-in cannot show.
         why: why these records answer it, and what is still to be run.
-        block: of `book/plan.yaml` whose runs the claim waits for.
+        block: the block of `book/plan.yaml` whose runs the claim waits for.
     """
 
     study: str
@@ -177,13 +170,11 @@ class AnsweredBy(Settings):
         return (self.collection,) if isinstance(self.collection, str) else self.collection
 
     def measure_of(self, row: str, otherwise: str | None = None) -> str:
-        """What is measured of a row: its own measure where rows have one, else that of the check,
-        else the claim's.
-        """
+        """The measure of a row: its own if it has one, else the check's, else the claim's."""
         return self.measure[row] if isinstance(self.measure, dict) else otherwise or self.measure
 
     def stage_of(self, row: str) -> str:
-        """Where the pipeline of a row's run ends."""
+        """The final stage of a row's run."""
         return self.stage if isinstance(self.stage, str) else self.stage[row]
 
 
@@ -193,15 +184,15 @@ class Claim(Settings):
     Attributes:
         id: unique over all papers; starts with the paper's name.
         source: the tables or sections it comes from, e.g. "Table 6, Table 2".
-        page: the page of the book that answers it, where it is not its table's.
+        page: the page of the book that answers it, if not its table's.
         statement: the claim in our words.
         compare: the order of rows of the paper's table that it states, if any.
         checks: what else our runs must show.
-        unchecked: what of the statement none of this tests.
-        trained: False where nothing is trained (sizes, times, statistics of masks), so that one run
+        unchecked: the part of the statement that none of this tests.
+        trained: False if nothing is trained (sizes, times, statistics of masks), so that one run
             decides.
         answered_by: which of our records answer it.
-        unanswerable: in place of it, why none can here.
+        unanswerable: if there is no `answered_by`, why no record can answer it here.
     """
 
     id: str
@@ -227,24 +218,24 @@ class Claim(Settings):
 
     @property
     def table(self) -> str | None:
-        """Id of the first table or figure named in the source; None where it is a section."""
+        """Id of the first table or figure named in the source; None if it names only sections."""
         match = re.search(r"\b(Table|Figure) (\d+)", self.source)
         return f"{match[1].lower()}{match[2]}" if match else None
 
     @property
     def lower_is_better(self) -> bool:
-        """True where the column's name says so (times, distances)."""
+        """Whether the column's name says so (times, distances)."""
         return "lower" in (self.metric or "").lower()
 
 
 class Paper(Settings):
-    """One paper: who, when, what it reports.
+    """One paper: authors, year, results.
 
     Attributes:
-        hyperparameters: its settings, as it gives them.
-        recipe: those of them that the scale `paper`, which is SimLM's, sets otherwise: keys of
+        hyperparameters: its settings, as printed.
+        recipe: settings that differ from the scale `paper`, which is SimLM's: keys of
             `Recipe.with_`.
-        beyond: those that no recipe holds, and those that it leaves open.
+        beyond: settings that a recipe cannot express, and those that the paper leaves open.
     """
 
     key: str
@@ -277,7 +268,7 @@ def load_paper(key: str) -> Paper:
         key: "simlm", "cdmae", "dpr_paq", "master" or "pair".
 
     Raises:
-        InputError: an unknown paper, or a file that is missing or not YAML or has an unknown or
+        InputError: the paper is unknown, or its file is missing, not YAML, or has an unknown or
             missing field.
 
     Example:
@@ -292,7 +283,7 @@ def load_paper(key: str) -> Paper:
 
 @cache
 def load_papers() -> Mapping[str, Paper]:
-    """All five papers by key; they are read once a process."""
+    """All five papers by key, read once per process."""
     return {key: load_paper(key) for key in PAPERS}
 
 
@@ -300,8 +291,8 @@ def row_label(table: Table, row: int) -> str:
     """A row's name: its first cell if that is unique in the table, otherwise the first two cells
     joined by " / ".
 
-    A first cell that is a number beside another number (two rates, two thresholds) is no name
-    alone: such rows show both, also where the first happens to be unique.
+    If both cells are numbers (two rates, two thresholds), the first alone is not a name: such rows
+    show both, even if the first happens to be unique.
 
     Example:
         >>> fields = {
@@ -325,7 +316,7 @@ def row_label(table: Table, row: int) -> str:
 
 
 def number(cell: Cell) -> float | None:
-    """A cell as a number, without a percent sign; None where it holds none.
+    """A cell as a number, without a percent sign; None if it is not a number.
 
     Example:
         >>> number("92%"), number(38.0), number(None), number("two-stage")

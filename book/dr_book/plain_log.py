@@ -1,4 +1,4 @@
-"""Progress for a log that nobody watches: plain lines, once a minute, in place of bars.
+"""Progress for a log file: plain lines, once a minute, instead of progress bars.
 
 Page of the book: practice/own-corpus.
 """
@@ -10,16 +10,16 @@ import sys
 from typing import TextIO
 
 EVERY = "60"
-"""Seconds between two lines of one piece of work; what takes less leaves none."""
+"""Seconds between two lines of a task; shorter tasks print none."""
 FORM = "{desc}: {n_fmt} of {total_fmt} after {elapsed}, {remaining} left"
 JUST_BEGUN = " after 00:00, "
 UNKNOWN = re.compile(r" of \?( after .*), \S+ left$")
-"""Of work whose length nobody knows, and so no end."""
-MOVES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+"""A task of unknown length, and so without an end."""
+CURSOR_MOVES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class PlainLines(io.TextIOBase):
-    """A stream on which what is drawn over and over comes as a line each time.
+    """A stream on which every redrawing of a bar becomes a line.
 
     Args:
         stream: where the lines go.
@@ -29,14 +29,14 @@ class PlainLines(io.TextIOBase):
         self.stream, self._begun = stream, False
 
     def write(self, text: str) -> int:
-        """Write text; of what moves the cursor only the words, on a line of their own."""
+        """Write text; if it moves the cursor, only its words, on a separate line."""
         drawn = "\r" in text or "\x1b[" in text
-        line = MOVES.sub("", text).split("\r")[-1].strip() if drawn else text
+        line = CURSOR_MOVES.sub("", text).split("\r")[-1].strip() if drawn else text
         if drawn:
-            # what has just begun says nothing yet
+            # a task that has just begun prints nothing yet
             told = "" if not line or JUST_BEGUN in line else UNKNOWN.sub(r"\1", line)
             self.stream.write(told and f"{told}\n")
-        elif self._begun or line.strip("\n"):  # line ends alone are a bar's way to its place
+        elif self._begun or line.strip("\n"):  # newlines alone only move to a bar's position
             self.stream.write(line)
             self._begun = not line.endswith("\n")
         return len(text)
@@ -47,7 +47,7 @@ class PlainLines(io.TextIOBase):
 
 
 def log_plainly() -> None:
-    """Make standard error such a stream where it is no terminal; bars are read as tqdm is
+    """Make standard error such a stream if it is not a terminal; tqdm reads its settings when
     imported, so this comes before.
     """
     if sys.stderr.isatty() or isinstance(sys.stderr, PlainLines):

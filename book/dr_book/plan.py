@@ -1,8 +1,9 @@
-"""The runs of book/plan.yaml: what each method gains, where, and what the plan's contrasts say.
+"""The runs of book/plan.yaml: what each method gains, where, and the verdicts on the plan's
+contrasts.
 
-A block is judged by its own runs alone, all of one code number and as many as the plan fixed
-beforehand; a difference of two of its rows is that of every table (`measured`). Test and dev
-questions are counted together where dev has chosen nothing. How sure a number is:
+A block is judged only by its own runs, all with the same code number and as many as the plan fixed
+beforehand; differences of its rows are computed as in every table (`measured`). Test and dev
+questions count together if dev was used for no choice. How uncertainty is computed:
 ideas/statistics. Pages: methods/what_the_bottleneck_buys, methods/words_and_cost.
 """
 
@@ -40,22 +41,22 @@ FIFTHS = ("lowest", "second", "third", "fourth", "highest")
 
 @dataclass(frozen=True)
 class Block:
-    """The runs of one study over the queries of one collection.
+    """The runs of one study on the queries of one collection.
 
     Attributes:
-        runs: method -> records by seed, several of one that was trained again.
+        runs: method -> records by seed, several for a seed that was trained again.
     """
 
     runs: Mapping[str, Sequence[Record]]
 
     @classmethod
     def load(cls, study: str, collection: str = "squad", *, both: bool = False) -> "Block":
-        """From the book's records; empty where there are none.
+        """From the book's records; empty if there are none.
 
         Args:
-            study: its name; one with "-dev" behind it has the dev queries.
-            collection: that was searched.
-            both: whether to count dev queries with the test's: where dev has chosen nothing.
+            study: its name; with the suffix "-dev" it has the dev queries.
+            collection: the one searched.
+            both: whether to pool dev and test queries, if dev was used for no choice.
         """
         records = load_records(recorded_folder(SCALE), study)
         there = [record for record in records if record.searched_on["name"] == collection]
@@ -70,12 +71,12 @@ class Block:
         return cls(runs)
 
     def beside(self, study: str) -> "Block":
-        """These runs and those of another study, whose dev queries count with the test's."""
+        """These runs and those of another study, with its dev and test queries pooled."""
         return Block({**self.runs, **Block.load(study, both=True).runs})
 
     @property
     def first(self) -> Record:
-        """The run whose queries, in whose order, all values are of."""
+        """The run that determines the queries of all values, and their order."""
         return next(iter(self.runs.values()))[0]
 
     @property
@@ -84,11 +85,11 @@ class Block:
         return np.asarray(measured.clusters_of(self.first))
 
     def seed_count(self, label: str) -> int:
-        """Of how many seeds a method has runs; 0 where it has none."""
+        """The number of seeds with runs of a method; 0 if it has none."""
         return len({run.seed for run in self.runs.get(label, ())})
 
     def values(self, label: str, measure: str) -> np.ndarray:
-        """`[seeds, queries]` in points, of `measured.per_seed`."""
+        """`[seeds, queries]` in points, from `measured.per_seed`."""
         return measured.per_seed(self.runs[label], measure, self.first)
 
     def means(self, measure: str) -> dict[str, list[float]]:
@@ -96,7 +97,7 @@ class Block:
         return {label: self.values(label, measure).mean(axis=1).tolist() for label in self.runs}
 
     def seeds(self, measure: str) -> SeedVariance:
-        """The variance of a run's mean from seed to seed, pooled over the block's methods."""
+        """The variance of a run's mean between seeds, pooled over the block's methods."""
         return seed_variance([*self.means(measure).values()])
 
     def differences(self, first: str, second: str, measure: str) -> np.ndarray:
@@ -108,23 +109,23 @@ class Block:
         return self.compared(first, second, measure).estimate
 
     def compared(self, first: str, second: str, measure: str) -> measured.Compared:
-        """First minus second; where it may decide nothing (`measured.Compared.why_open`), or no
-        record tells how seeds scatter, its error is not known.
+        """First minus second; its error is unknown if it may decide nothing
+        (`measured.Compared.why_open`) or no record determines the variance between seeds.
         """
         return self._weighed({first: 1.0, second: -1.0}, measure)
 
     def share(self, part: tuple[str, str], whole: tuple[str, str], measure: str) -> Interval:
         """One difference, `part`, in per cent of another, `whole`.
 
-        The interval is that of Fieller (1954): it has every share of which the part minus so much
-        of the whole may be zero. Without ends where the whole may be zero itself, or is not known.
+        The interval is Fieller's (1954): it contains every share for which part minus share times
+        whole may be zero. It is unbounded if the whole may be zero itself, or is unknown.
         """
         least, most = self.difference(*part, measure), self.difference(*whole, measure)
         found = least.value / most.value
 
         def beyond(share: float) -> float:
-            """How far the part minus so much of the whole is from zero, less what may be chance."""
-            weights: Counter[str] = Counter()  # a method may stand in both
+            """Distance from zero to the interval of part minus share times whole."""
+            weights: Counter[str] = Counter()  # a method may occur in both
             signed = zip((*part, *whole), (1.0, -1.0, -share, share), strict=True)
             for label, weight in signed:
                 weights[label] += weight
@@ -132,7 +133,7 @@ class Block:
             return max(left.low, -left.high)
 
         def end(step: float) -> float:
-            """Where it is zero on that side of the share, to a hundredth of a per cent."""
+            """The root of `beyond` on that side of the share, to a hundredth of a per cent."""
             while beyond(found + step) <= 0:
                 step *= 2
             return float(scipy.optimize.brentq(beyond, found, found + step, xtol=1e-4))
@@ -143,7 +144,7 @@ class Block:
         return Interval(100 * found, *(100 * end for end in ends), once=least.once or most.once)
 
     def _weighed(self, weights: Mapping[str, float], measure: str) -> measured.Compared:
-        """A weighted sum of the means of some methods, as of `compared`."""
+        """A weighted sum of the means of some methods, for `compared`."""
         sides = {label: measured.Side(records, measure) for label, records in self.runs.items()}
         beside = [side for side in sides.values() if side.trained]
         terms = [(weight, sides[label]) for label, weight in weights.items()]
@@ -158,7 +159,7 @@ class Block:
         """The difference in each group of queries.
 
         Args:
-            groups: `[queries]` int, as of `fifths`.
+            groups: `[queries]` int, e.g. from `fifths`.
         """
         each = np.eye(groups.max() + 1)
         return self._of_groups(
@@ -174,9 +175,8 @@ class Block:
     def shares_gained(
         self, first: str, second: str, measure: str, groups: np.ndarray
     ) -> list[Estimate]:
-        """First minus second in each group, in per cent of what second has there, and then the last
-        group's share minus the first's. The error of a ratio of means is linearised: first moves it
-        as its mean does, and second against that, the ratio times as far.
+        """First minus second in each group, in per cent of second's mean there, followed by the
+        last group's share minus the first's. The error of the ratio of means is linearised.
         """
         sizes = np.bincount(groups)
         over, under = (
@@ -199,10 +199,10 @@ class Block:
     def _of_groups(
         self, wanted: Sequence[Mapping[str, np.ndarray]], measure: str, groups: np.ndarray
     ) -> list[Estimate]:
-        """Sums of the means that some methods have in groups of queries.
+        """Weighted sums of the means of methods in groups of queries.
 
         Args:
-            wanted: of each sum, method -> `[groups]`, the weights of its means.
+            wanted: for each sum, method -> `[groups]`, the weights of its means.
         """
         values = {label: self.values(label, measure) for label in self.runs}
         sizes = np.bincount(groups)
@@ -211,9 +211,11 @@ class Block:
             sides: list[tuple[str, Trained]] = []
             for label, group_weights in weights.items():
                 shares = (group_weights / sizes)[groups]
-                moves = [_moves(run, self.clusters, groups, group_weights) for run in values[label]]
+                influences = [
+                    _influence(run, self.clusters, groups, group_weights) for run in values[label]
+                ]
                 pool = seed_variance([runs @ shares for runs in values.values()])
-                runs = zip((values[label] @ shares).tolist(), moves, strict=True)
+                runs = zip((values[label] @ shares).tolist(), influences, strict=True)
                 sides.append(("method", (1.0, [*runs], pool)))
             asked = np.any(
                 [group_weights[groups] != 0 for group_weights in weights.values()], axis=0
@@ -224,20 +226,20 @@ class Block:
         return estimates
 
 
-def _moves(
+def _influence(
     values: np.ndarray, clusters: np.ndarray, groups: np.ndarray, weights: np.ndarray
 ) -> Influence:
-    """How far each cluster moves a weighted sum of the means of groups."""
-    moves: dict[object, float] = defaultdict(float)
+    """The influence of each cluster on a weighted sum of the means of groups."""
+    total: dict[object, float] = defaultdict(float)
     for group in np.flatnonzero(weights):
         rows = groups == group
-        for cluster, move in influence(values[rows], clusters[rows]).items():
-            moves[cluster] += weights[group] * move
-    return moves
+        for cluster, part in influence(values[rows], clusters[rows]).items():
+            total[cluster] += weights[group] * part
+    return total
 
 
 def joined(test: Record, dev: Record) -> Record:
-    """One training's test and dev questions as those of one record; no cluster has both."""
+    """A training's test and dev questions as one record; no cluster contains both."""
     names = [*measured.clusters_of(test), *(f"dev {name}" for name in measured.clusters_of(dev))]
     values = {
         name: np.append(test.per_query(name), dev.per_query(name))
@@ -249,9 +251,9 @@ def joined(test: Record, dev: Record) -> Record:
 
 
 def together(blocks: Sequence[Block], first: str, second: str, measure: str) -> Estimate:
-    """The mean difference over several collections, each with the same weight.
+    """The mean difference over several collections, equally weighted.
 
-    It is that of `measured.compared`, of the seeds that have searched all of the collections.
+    Computed by `measured.compared`, from the seeds that searched all of the collections.
     """
     weight = 1 / len(blocks)
     sides = [
@@ -268,7 +270,7 @@ def together(blocks: Sequence[Block], first: str, second: str, measure: str) -> 
 
 
 def deciding(blocks: Mapping[str, Block]) -> dict[str, Block]:
-    """Those of some collections that may decide: that have enough clusters of queries."""
+    """The collections that may decide: those with enough clusters of queries."""
     return {
         name: block
         for name, block in blocks.items()
@@ -277,7 +279,7 @@ def deciding(blocks: Mapping[str, Block]) -> dict[str, Block]:
 
 
 def fifths(block: Block, overlaps: Sequence[Record]) -> np.ndarray:
-    """`[queries]` in 0 to 4: the fifth of a query's overlap with its passage, the lowest first.
+    """`[queries]` in 0 to 4: the quintile of a query's overlap with its passage, the lowest first.
 
     Args:
         overlaps: the records of kind "overlap" of its splits.
@@ -290,7 +292,7 @@ def fifths(block: Block, overlaps: Sequence[Record]) -> np.ndarray:
 
 
 def coverage(collection: str = "squad") -> dict[str, float]:
-    """Method -> share of a passage's pieces that its vector foretells, mean over seeds."""
+    """Method -> share of a passage's pieces that its vector predicts, mean over seeds."""
     runs = Block.load("plan/coverage", collection).runs
     return {
         label: float(np.mean([record.means["coverage"] for record in records]))
@@ -299,8 +301,8 @@ def coverage(collection: str = "squad") -> dict[str, float]:
 
 
 def _joined_pairs(test: Sequence[Record], dev: Sequence[Record]) -> list[Record]:
-    """The runs of a method over both splits; a seed that only one split has been measured of waits
-    for the other.
+    """The runs of a method over both splits; a seed measured on only one of them is left out until
+    the other is there.
     """
     seeds = {record.seed for record in test} & {record.seed for record in dev}
     pairs = ([record for record in records if record.seed in seeds] for records in (test, dev))
@@ -312,18 +314,17 @@ def _joined_pairs(test: Sequence[Record], dev: Sequence[Record]) -> list[Record]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a contrast of the plan says so far.
+    """The verdict on a contrast of the plan so far.
 
     Attributes:
-        contrast: as the plan has it: `id`, `block`, `compare`, `on`, `says`.
-        shown: the estimate, in points, or the rank correlation, on each of its collections whose
-            runs are there; of all together where the contrast is of their mean.
-        word: "supported", "contradicted" or "open" once all its runs are there; before it "waits",
-            and "not run" where one of its rows has none.
-        lacks: what the plan asked for and is not there.
-        looks: days on which runs of it came in: each time somebody may have looked.
-        apart: what all runs of one of its two rows have otherwise than all of the other, as
-            `made_apart`.
+        contrast: its entry in the plan: `id`, `block`, `compare`, `on`, `says`.
+        shown: the estimate, in points, or the rank correlation, on each collection that has runs;
+            or of their mean, if the contrast is about it.
+        word: "supported", "contradicted" or "open" once all its runs are there; until then "waits",
+            or "not run" if one of its rows has none.
+        lacks: runs that the plan requires and that are missing.
+        looks: days on which its runs came in: each time somebody may have looked.
+        apart: in what all runs of one row differ from all of the other, see `made_apart`.
     """
 
     contrast: Mapping[str, Any]
@@ -351,12 +352,12 @@ def seeds_of(block: int) -> int:
 
 
 def sign(estimate: Estimate) -> str:
-    """ "supported" where the interval lies above 0, "contradicted" where it lies below."""
+    """ "supported" if the interval is above 0, "contradicted" if it is below, else "open"."""
     return {1: "supported", -1: "contradicted"}.get(estimate.side(), "open")
 
 
 def elsewhere() -> dict[str, Block]:
-    """Each collection that the retrievers of SQuAD searched without training on it."""
+    """The collections that retrievers trained on SQuAD searched zero-shot."""
     return {name: Block.load("plan/core-elsewhere", name) for name in planned()["searched"]}
 
 
@@ -380,8 +381,8 @@ def recorded() -> tuple[dict[str, Block], list[Record]]:
 
 
 def at_best_rates() -> Block:
-    """The test runs of each row of block 8 at the rate of learning that is best on dev, under the
-    row's own name; a row is there once all its rates have their seeds.
+    """The test runs of each row of block 8 at the learning rate that is best on dev, under the
+    row's own name; a row is included once all its rates have their seeds.
     """
     test, dev = (
         Block(Block.load(f"plan/core{end}").runs | Block.load(f"plan/rates-of-learning{end}").runs)
@@ -396,16 +397,16 @@ def at_best_rates() -> Block:
 
 
 def verdicts(blocks: Mapping[str, Block], overlaps: Sequence[Record]) -> list[Verdict]:
-    """What the plan's contrasts say, in its order; one is judged when each of its rows has the
-    seeds that the plan gives it, on each of its collections.
+    """The verdicts on the plan's contrasts, in its order; a contrast is judged when each of its
+    rows has the planned seeds on each of its collections.
 
     Args:
         blocks: "squad", "reddit-retrieval", "squad, decoder" with the rows of blocks 1 and 2,
             "squad, pooling" with those of 1 and 9, "squad, reading" with those of 1, 2 and 10,
             "squad, unread" with those of 1, 2 and 11 to 15, "squad, rates" with those of 8
-            (`at_best_rates`), "re-ranker, dev", and each collection that was searched without
-            training on it, under its name with "elsewhere " before it.
-        overlaps: of SQuAD's questions.
+            (`at_best_rates`), "re-ranker, dev", and each collection searched zero-shot under its
+            name with the prefix "elsewhere ".
+        overlaps: records of the overlap of SQuAD's questions.
     """
     return [_judged(contrast, blocks, overlaps) for contrast in planned()["contrasts"]]
 
@@ -413,7 +414,7 @@ def verdicts(blocks: Mapping[str, Block], overlaps: Sequence[Record]) -> list[Ve
 def _judged(
     contrast: Mapping[str, Any], blocks: Mapping[str, Block], overlaps: Sequence[Record]
 ) -> Verdict:
-    """A contrast, as far as its runs are there."""
+    """The verdict on a contrast, from the runs there are."""
     k, rows = contrast.get("k", seeds_of(contrast["block"])), contrast.get("rows", ())
     untrainable = planned_block(contrast["block"]).get("untrainable", {})
     names = contrast["on"] if isinstance(contrast["on"], list) else [contrast["on"]]
@@ -435,20 +436,20 @@ def _judged(
             complete[collection] = block
     apart = dict.fromkeys(filter(None, (made_apart(block, rows) for block in there.values())))
     facts = {"lacks": "; ".join(lacks), "looks": len(days), "apart": "; ".join(apart)}
-    # what is there is shown, but decides nothing
+    # incomplete runs are shown, but decide nothing
     judged = complete or dict(list(there.items())[:1])
     if not (judged and contrast.get("rule")):
         return Verdict(contrast, **facts)
     try:
         shown, word = judge(contrast["rule"], rows, judged, overlaps)
-    except LookupError:  # a row of it is not there
+    except LookupError:  # one of its rows is missing
         return Verdict(contrast, **facts)
     return Verdict(contrast, shown, "waits" if lacks else word, **facts)
 
 
 def made_apart(block: Block, rows: Sequence[str]) -> str:
-    """In what the trainings of two rows differ throughout: "code", "device" (or precision), "code
-    and device"; "" where a run of each has the same, and where there are not two rows.
+    """In what all trainings of one row differ from all of the other: "code", "device" (or
+    precision), "code and device"; "" if a run of each agrees, or unless there are two rows.
     """
     if len(rows) != 2 or not all(block.runs.get(row) for row in rows):
         return ""
@@ -465,14 +466,14 @@ def made_apart(block: Block, rows: Sequence[str]) -> str:
 
 
 ENOUGH = 0.6
-"""Rank correlation above which the plan calls the order explained."""
+"""Rank correlation above which, by the plan, the order is explained."""
 
 
 def judge(
     rule: str, rows: Sequence[str], blocks: Mapping[str, Block], overlaps: Sequence[Record]
 ) -> tuple[dict[str, Estimate | float], str]:
-    """What a rule of the plan shows of some rows on each collection, and the word for all: one
-    where all agree, "contradicted" where one contradicts.
+    """The value of a rule of the plan for some rows on each collection, and the common verdict:
+    theirs if all agree, "contradicted" if one contradicts, else "open".
     """
     if rule == "mean":
         estimate = together([*deciding(blocks).values()], *rows, "nDCG@10")
@@ -486,13 +487,13 @@ def judge(
 def _judged_on(
     rule: str, rows: Sequence[str], block: Block, overlaps: Sequence[Record]
 ) -> tuple[Estimate | float, str]:
-    """What a rule of the plan shows of some rows on one collection, and the word for it."""
+    """The value of a rule of the plan for some rows on one collection, and the verdict."""
     measure = planned()["measure"]
     if rule == "coverage":
         shares, means = coverage(block.first.searched_on["name"]), block.means(measure)
         known = [row for row in rows if row in means and row in shares]
         if len(known) < 2:
-            raise LookupError("an order has two rows")
+            raise LookupError("an order needs two rows")
         pairs = [(shares[row], np.mean(means[row])) for row in known]
         shown = float(scipy.stats.spearmanr(pairs).statistic)
         return shown, "supported" if shown > ENOUGH else "contradicted"
@@ -500,10 +501,10 @@ def _judged_on(
         estimate = block.between_groups(*rows, measure, fifths(block, overlaps))
         return estimate, sign(estimate)
     if rule == "teacher":
-        # above its retriever, and no more than a point above its shorter training
+        # above its retriever, and at most a point above its shorter training
         retriever, shorter, longer = rows
         gaps = block.differences(longer, retriever, measure)
-        gain = cluster_mean(gaps, block.clusters)  # one seed: dev chooses, and test will judge
+        gain = cluster_mean(gaps, block.clusters)  # one seed is enough: dev chooses, test judges
         rise = block.differences(longer, shorter, measure).mean()
         return gain, "supported" if sign(gain) == "supported" and rise <= 1 else "open"
     estimate = block.difference(*rows, measure)
@@ -511,13 +512,13 @@ def _judged_on(
 
 
 def below(estimate: Estimate) -> str:
-    """ "supported" below 0; "contradicted" above it, or level within a point."""
+    """ "supported" below 0; "contradicted" above it, or if equal within a point."""
     word = {"contradicted": "supported", "supported": "contradicted"}.get(sign(estimate), "open")
     return "contradicted" if word == "open" and estimate.p_within(1.0) < 0.05 else word
 
 
 def level(estimate: Estimate) -> str:
-    """ "supported" within a point of 0, "contradicted" below by more."""
+    """ "supported" if within a point of 0, "contradicted" if further below."""
     if estimate.p_within(1.0) < 0.05:
         return "supported"
     return "contradicted" if estimate.interval().high < -1.0 else "open"
@@ -526,9 +527,9 @@ def level(estimate: Estimate) -> str:
 def opened_by_holm(verdicts: Sequence[Verdict]) -> list[str]:
     """Ids of the decided contrasts that Holm's correction over all judged ones would leave open.
 
-    A contrast of several collections has the largest of their p-values where all support it; of
-    those that contradict it, the smallest, times the number of all. An open one, which may have a
-    small p-value and fail its rule, has 1; an order has none.
+    The p-value of a contrast on several collections is the largest of theirs if all support it; if
+    some contradict it, the smallest of these times the number of collections. It is 1 for an open
+    contrast, which may have a small p-value and fail its rule; an order has none.
     """
     p_values = {}
     for verdict in verdicts:
@@ -552,8 +553,8 @@ def opened_by_holm(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def _p_against(rule: str, estimate: Estimate) -> float:
-    """p-value of what contradicts a rule: a side of a border, or a row that is to be below and is
-    level.
+    """p-value against a rule: of being on the wrong side of a threshold, or of being equal to a row
+    that it should be below.
     """
     if rule == "below" and sign(estimate) == "open":
         return estimate.p_within(1.0)
@@ -561,4 +562,4 @@ def _p_against(rule: str, estimate: Estimate) -> float:
 
 
 WORDS = {"above": sign, "below": below, "level": level}
-"""Rule on the difference of two rows -> the word for an estimate of it."""
+"""Rule on the difference of two rows -> the verdict on an estimate of it."""

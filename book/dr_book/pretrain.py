@@ -1,9 +1,8 @@
-"""A masked LM pre-trained on one's own passages, for this library and for others:
-`python -m dr_book pretrain`.
+"""A masked LM pre-trained on your own passages, for this and other libraries: `dr-lib pretrain`.
 
 The folder opens unchanged in transformers (`AutoModel`, `AutoModelForMaskedLM`) and
-sentence-transformers; decoder and heads lie beside the weights, so that pre-training can go on.
-Page of the book: notebooks/pretrain.
+sentence-transformers; decoder and heads are saved beside the weights, so that pre-training can
+continue. Page of the book: notebooks/pretrain.
 """
 
 import shutil
@@ -45,23 +44,23 @@ PRETRAINED = "pre-trained model"
 def pretrain(
     recipe: Recipe, to: Path | str, *, minutes: float | None = None, cache: Cache | None = None
 ) -> list[Path]:
-    """Pre-train a recipe's base model on its collection and write what other toolkits open.
+    """Pre-train a recipe's base model on its collection, in a format that other toolkits open.
 
     Args:
-        recipe: collection (no queries are needed, unless the method reads some), base, objective
-            and pre-training.
-        to: the new folder; one that an earlier call wrote is replaced. Where a method trains two
-            encoders, each gets a folder below it.
-        minutes: time budget; a later call with the same recipe goes on where this one stopped.
-        cache: where the stages are kept. What will be trained besides, and about how long, is its
-            first announcement.
+        recipe: collection (without queries, unless the method reads some), base, objective and
+            pre-training.
+        to: the new folder; one that an earlier call wrote is replaced. If a method trains two
+            encoders, each gets a subfolder.
+        minutes: time budget; a later call with the same recipe continues where this one stopped.
+        cache: where the stages are kept. It first announces what else will be trained, and about
+            how long that takes.
 
     Returns:
         The folders written.
 
     Raises:
-        InputError: nothing to train, a base or collection that cannot be opened, `to` lies in
-            the collection or holds something else.
+        InputError: there is nothing to train, a base or collection cannot be opened, or `to` is
+            inside the collection or contains something else.
         TimeIsUpError: the training is not finished; the message says how far it is.
     """
     target, cache = Path(to).expanduser(), cache or Cache()
@@ -78,7 +77,7 @@ def pretrain(
         done = cache.within(minutes).get(made)
     except TimeIsUpError:
         begun = how_far(made, cache) or f"0 of {recipe.pretraining.last:,} steps of pre-training"
-        raise TimeIsUpError(f"time is up after {begun}: the same command goes on") from None
+        raise TimeIsUpError(f"time is up after {begun}: the same command continues") from None
     models, log = sides(done), TrainLog.load(done / "log.json")
     inside = {side: side if len(models) > 1 else "" for side in models}
     with fresh_folder(target, PRETRAINED) as draft:
@@ -102,8 +101,8 @@ def _write(model: Path, folder: Path, inputs: Inputs, log: TrainLog) -> None:
 
 
 def _part(recipe: Recipe) -> dict[str, Any]:
-    """What pre-training reads of a recipe: with materials, which other models may make, all of
-    it.
+    """The keys of a recipe that pre-training reads: all, if the method has materials, which other
+    models may make.
     """
     values = recipe.portable()
     chosen = objectives.parameters(recipe.objective.name, **recipe.objective.params)

@@ -1,9 +1,9 @@
-"""What a pre-training costs and what it gains: operations counted, seconds from records, points of
-a measure over no pre-training. Pages: methods/words_and_cost, methods/equal_budgets.
+"""Cost and gain of a pre-training: counted operations, seconds from records, points of a measure
+over no pre-training. Pages: methods/words_and_cost, methods/equal_budgets.
 
-Methods take the same steps in the book's tables, not the same work: a step of SimLM costs several
-of masked LM. Costs here are of pre-training alone; what a method needs besides (generated
-questions, labels of a cross-encoder) is not in them.
+In the book's tables methods take the same number of steps, not the same work: a step of SimLM costs
+several of masked LM. Costs here are of pre-training alone, without what a method needs besides
+(generated questions, labels of a cross-encoder).
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,17 +34,17 @@ PASSAGES_ALONE = (
     "retromae",
     "cdmae",
 )
-"""Methods that read nothing but passages, so that a batch of random pieces has all their work."""
+"""Methods that read only passages, so that a batch of random pieces represents all their work."""
 SEQUENCES, LENGTH = 16, 96
 UNITS = {"steps": "steps", "operations": "10¹² operations", "seconds": "seconds on one H100"}
-"""The three budgets that a comparison can hold equal, and their units."""
+"""The three budgets that a comparison can equalise, and their units."""
 SAVED = {"steps": "steps", "operations": "work", "seconds": "time"}
-"""What a method that needs less of them saves."""
+"""Budget -> the word for what a method saves of it."""
 
 
 @dataclass(frozen=True)
 class Price:
-    """One row of a study: what its pre-training took and what it gained.
+    """One row of a study: the cost and the gain of its pre-training.
 
     Attributes:
         label: of the row.
@@ -52,8 +52,8 @@ class Price:
         steps: of its pre-training.
         operations: floating-point operations of matrix products, forward and backward, in 10¹²;
             None for a method that reads more than passages.
-        seconds: on one H100, at the best rate that any record of the method reached there, since
-            other trainings shared the machine; None without such a record.
+        seconds: on one H100, at the highest rate of any record of the method there, since other
+            trainings shared the machine; None without such a record.
         gain: points over no pre-training, with the interval of the paired difference.
     """
 
@@ -74,7 +74,7 @@ def prices(runs: Runs, baseline: str, measure: str) -> list[Price]:
         measure: e.g. "MRR@10".
 
     Raises:
-        KeyError: the runs have no such baseline.
+        KeyError: the baseline is not among the runs.
     """
     runs[baseline]
     trained = {
@@ -101,7 +101,7 @@ def prices(runs: Runs, baseline: str, measure: str) -> list[Price]:
 
 
 def best_rates(records: Sequence[Record]) -> dict[str, float]:
-    """Method -> the most tokens a second that a record of its pre-training has on an H100."""
+    """Method -> the highest rate in tokens per second of its recorded pre-trainings on an H100."""
     rates: dict[str, float] = {}
     for record in records:
         log, method = record.training["pretrained"], record.recipe["objective"]["name"]
@@ -112,7 +112,7 @@ def best_rates(records: Sequence[Record]) -> dict[str, float]:
 
 @cache
 def operations(method: str) -> float:
-    """Operations a token of one training step, forward and backward, as PyTorch counts them, with
+    """Operations per token of a training step, forward and backward, as PyTorch counts them, with
     the book's base model of two layers.
 
     Args:
@@ -147,11 +147,11 @@ def drawn(
     """Gain against cost: a curve with a band for each method, over its numbers of steps.
 
     Args:
-        rows: as `prices` gives them; those without this cost are left out.
+        rows: from `prices`; those without this cost are left out.
         budget: one of `UNITS`.
         names: method -> name of its curve.
         measure: of the gains.
-        source, leading: as of `figures.show`.
+        source, leading: as for `figures.show`.
     """
     lines: dict[str, dict[float, Interval]] = {}
     for row in rows:

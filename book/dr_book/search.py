@@ -1,9 +1,8 @@
-"""Search a collection: BM25, dense retrievers and re-rankers side by side, from indexes that are
+"""Search a collection: BM25, dense retrievers and re-rankers side by side, with indexes that are
 built once and kept.
 
-Page of the book: practice/own-corpus. An index is a stage like any other: it is found by the
-content of collection and model, so that the second question, or the second process, does not build
-anything.
+Page of the book: practice/own-corpus. An index is a stage like any other, found by the content of
+collection and model, so that a second question, or a second process, builds nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,9 +38,9 @@ from dr_lib.tokens import TokenStore
 from dr_lib.training import machine
 
 CANDIDATES = 100
-"""Passages of the first search that a re-ranker reads."""
+"""Passages of the first search that a re-ranker scores."""
 FUSED = 1_000
-"""Passages of each of two searches that are fused, as deep as those of a comparison."""
+"""Depth of each of two fused rankings, as in a comparison."""
 
 
 def open_searcher(
@@ -54,20 +53,19 @@ def open_searcher(
     prompts: Mapping[str, Prompts] | None = None,
     cache: Cache | None = None,
 ) -> Searcher:
-    """Build what is missing of the indexes, and open them.
+    """Build the missing indexes, and open all.
 
     Args:
-        collection: what is searched.
+        collection: to search.
         bm25: whether BM25 is one of the systems.
-        dense: name -> folder of a retriever, or the folders of a run as `models_of` gives them.
-        reranker: folder of a cross-encoder, which re-ranks the first 100 passages of each other
-            system.
+        dense: name -> folder of a retriever, or the folders of a run from `models_of`.
+        reranker: folder of a cross-encoder, which re-ranks the first 100 passages of every system.
         fuse: add the fusion, by reciprocal rank, of the first system with each other one.
-        prompts: name -> what that encoder reads before texts, in place of what its folder names.
+        prompts: name -> prefixes of texts for that encoder, in place of those in its folder.
         cache: where the indexes are kept.
 
     Raises:
-        InputError: no system at all, or a folder without a model.
+        InputError: there is no system, or a folder contains no model.
     """
     cache, systems = cache or Cache(announce=lambda line: None), {}
     if bm25:
@@ -87,7 +85,7 @@ def open_searcher(
 
 
 def fused(first: System, second: System, weight: float | None = None) -> System:
-    """Two systems joined, by reciprocal rank or by weighted scores, as `evaluation.fuse` does."""
+    """The fusion of two systems, by reciprocal rank or weighted scores, see `evaluation.fuse`."""
 
     def search(queries: Sequence[str], k: int) -> Ranking:
         depth = max(k, FUSED)
@@ -97,9 +95,7 @@ def fused(first: System, second: System, weight: float | None = None) -> System:
 
 
 def names_record(source: str) -> bool:
-    """Whether a file is one of records: packed, or with a checksum first, where a collection has
-    texts.
-    """
+    """Whether a file contains records and not a collection: packed, or starting with a checksum."""
     path = Path(source).expanduser()
     if not source.endswith(FILES):
         return False
@@ -120,18 +116,18 @@ def searcher_for(
     fuse: bool = True,
     prompts: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Searcher:
-    """A searcher from what a command line names.
+    """A searcher from the arguments of a command line.
 
     Args:
         source: a collection as `collections.load` takes it, or the file of a record: its collection
             and its models.
-        models: records, folders of retrievers, names of encoders; or of ways to pre-train
-            (`objectives.names()`), for what `own_corpus.compare` has trained on this collection.
-        reranker: folder of a cross-encoder; None takes that of a record, if one has it.
+        models: records, folders of retrievers, names of encoders, or pre-training methods
+            (`objectives.names()`) that `own_corpus.compare` has trained on this collection.
+        reranker: folder of a cross-encoder; None takes that of a record, if it has one.
         bm25: whether BM25 is one of the systems.
-        fuse: whether two systems or more are fused too, the first one with each other.
-        prompts: one of `models` as it is given -> `{"query": ..., "passage": ...}`, which that
-            encoder reads before texts in place of what its folder or record names.
+        fuse: whether to add the fusion of the first system with each other one.
+        prompts: one of `models`, as given -> `{"query": ..., "passage": ...}`: prefixes of texts
+            for that encoder, in place of those in its folder or record.
     """
     is_record = names_record(source)
     record = load_record(Path(source)) if is_record else None
@@ -145,7 +141,7 @@ def searcher_for(
         )
         if "re-ranker" in folders and len(folders) == 1:
             fix = "Give it as the re-ranker (--reranker), and a retriever as the model."
-            raise InputError("a re-ranker, which searches nothing by itself", where=place, fix=fix)
+            raise InputError("a re-ranker cannot search by itself", where=place, fix=fix)
         reranker = folders.pop("re-ranker", reranker) if reranker is None else reranker
         name = objectives.NAMES.get(record.label, record.label) if record else place.resolve().name
         name = f"{name} ({place})" if name in {"BM25", *dense} else name
@@ -157,8 +153,8 @@ def searcher_for(
 
 
 def trained_on(collection: Collection, method: str) -> tuple[dict[str, Path], Record]:
-    """The models that the newest comparison of any scale has trained on a collection by a method,
-    and their record.
+    """The models that the newest comparison, at any scale, trained on a collection by a method, and
+    their record.
     """
     matching = [
         record
@@ -178,8 +174,8 @@ def open_dense(
     cache: Cache | None = None,
     prompts: Prompts | None = None,
 ) -> System:
-    """A dense retriever over the vectors of a collection, which are made at the first call and
-    kept; `prompts` as `open_encoder` takes them.
+    """A dense retriever over the vectors of a collection, which are computed at the first call and
+    kept; `prompts` as for `open_encoder`.
     """
     cache = cache or Cache(announce=lambda line: None)
     query_side, passage_side = (
@@ -188,7 +184,7 @@ def open_dense(
     )
     for folder in (query_side, passage_side):
         if not any((folder / name).is_file() for name in ("modules.json", "dense.json")):
-            fix = "Give a model that sentence-transformers or dr_lib has saved."
+            fix = "Give a model saved by sentence-transformers or dr_lib."
             raise InputError(
                 "neither modules.json nor dense.json in this folder", where=folder, fix=fix
             )
@@ -206,7 +202,7 @@ def open_dense(
 
 
 def vectors_of(collection: Collection, folder: Path, prompts: Prompts | None = None) -> list[Stage]:
-    """Every passage as a vector of a saved or given retriever: the same stages as of a run."""
+    """The stages that encode every passage by a saved or ready-made retriever, as in a run."""
     count = len(collection.passages)
     if not (folder / "dense.json").is_file():
         encoder = retrieval.given(folder)
@@ -226,7 +222,7 @@ def vectors_of(collection: Collection, folder: Path, prompts: Prompts | None = N
 def open_reranker(
     collection: Collection, folder: Path, cache: Cache
 ) -> Callable[[System, Sequence[str], int], Ranking]:
-    """A re-ranker of other systems' first passages; the passages' tokens are made once and kept."""
+    """A re-ranker of other systems' top passages; the passages are tokenised once."""
     scorer = retrieval.load_scorer(folder)
     passage_tokens = tokens.passage_tokens(collection, open_checkpoint(str(folder)).tokenizer)
     passages = TokenStore.open(cache.get(passage_tokens) / "store")
@@ -243,17 +239,17 @@ def open_reranker(
 def collection_of(
     record: Record, cache: Cache | None = None, place: str | None = None, *, searched: bool = False
 ) -> Collection:
-    """The collection that a run was trained on, cut to the sizes that it had, or the one that it
-    searched.
+    """The collection that a run was trained on, cut to the same sizes, or the one that it searched.
 
     Args:
         record: of any run.
         cache: where collections with generated questions are kept (`generate_queries`).
-        place: its folder, where it cannot be found by its name.
-        searched: the one it was measured on, where that is another (`evaluation.on`).
+        place: its folder, if it cannot be found by name.
+        searched: return the collection that it was measured on, if that is another
+            (`evaluation.on`).
 
     Raises:
-        InputError: it cannot be opened under its name here (a record holds no path: set `DR_DATA`
+        InputError: it cannot be opened by its name here (a record contains no path: set `DR_DATA`
             to the folder above it), or it has changed since.
     """
     other = record.evaluation.get("on") if searched else None
@@ -266,13 +262,13 @@ def collection_of(
         except InputError as error:
             if place or places.find_data(name):
                 raise
-            fix = "A record has no path: go to the folder above it, or set DR_DATA to that folder."
+            fix = "A record contains no path: run in the folder above it, or set DR_DATA to it."
             raise InputError(error.problem, where=record.name, fix=fix) from None
         collection = collection.with_own_passage(record.evaluation.get("own_passage"))
         if collection.digest == expected:
             return collection
     problem = (
-        f"collection {spec.name!r} has changed since ({collection.digest[:12]}, then"
+        f"collection {spec.name!r} has changed since (now {collection.digest[:12]}, then"
         f" {expected[:12]})"
     )
     raise InputError(
@@ -283,7 +279,7 @@ def collection_of(
 # The models behind a record -----------------------------------------------------------------------
 
 EXPORTED = ("retriever", "query-encoder", "passage-encoder", "re-ranker")
-"""Names of the folders that an export of several models makes."""
+"""Names of the folders in an export of several models."""
 SAVED = {
     "dense.json": "retriever",
     "cross_encoder.json": "re-ranker",
@@ -292,11 +288,11 @@ SAVED = {
 
 
 def open_models(place: Path) -> tuple[dict[str, Path], Record | None]:
-    """Models by what they are, and their record, from the file of a record or from a folder.
+    """Kind -> folder of models, and their record, from the file of a record or from a folder.
 
     Args:
-        place: a record of this machine, the folder of one model, or one that an export has written
-            several into; also what `places.find_model` finds by a name.
+        place: a record of this machine, the folder of a model or of an export of several, or a name
+            for `places.find_model`.
 
     Raises:
         InputError: neither a record nor a folder with a dense encoder or a cross-encoder, nor the
@@ -314,23 +310,20 @@ def open_models(place: Path) -> tuple[dict[str, Path], Record | None]:
     named = not is_place(str(place)) and not place.name.endswith(FILES)
     if named or (place / "modules.json").is_file():
         return {"retriever": find_model(place)}, None
-    problem = "no record, and no folder with modules.json, dense.json or cross_encoder.json"
-    fix = (
-        "Give a record of this machine, or a folder that sentence-transformers or dr_lib has saved."
-    )
+    problem = "neither a record nor a folder with modules.json, dense.json or cross_encoder.json"
+    fix = "Give a record of this machine, or a folder saved by sentence-transformers or dr_lib."
     raise InputError(problem, where=place, fix=fix)
 
 
 def find_record(
     study: str, label: str | None = None, *, seed: int | None = None, scale: str = "laptop"
 ) -> Record:
-    """The record of this machine with these names; of several seeds the first, of several runs with
-    it the newest.
+    """The record of this machine with these names; with several seeds the lowest, with several runs
+    of it the newest.
 
     Args:
         study: such as "simlm/table08".
-        label: the configuration, also as a page calls it ("SimLM"); None where the study has one
-            only.
+        label: the configuration, or its name on pages ("SimLM"); None if the study has only one.
         seed: the seed; None takes the lowest.
         scale: name of the scale.
 
@@ -343,13 +336,13 @@ def find_record(
 
 
 def unknown_study(study: str, scale: str | None, *, live: bool) -> InputError:
-    """What is said of a study without records: the scale that has some, else the study that was
-    perhaps meant, or those of the same paper.
+    """The error for a study without records: it names the scale that has some, else a study with a
+    similar name, or those of the same paper.
 
     Args:
         study: its name.
-        scale: where it was looked for; None: everywhere.
-        live: among the runs of this machine; else in the book.
+        scale: where records were looked for; None: everywhere.
+        live: whether among this machine's runs, else in the book.
     """
     book = places.records_root()
     root = live_folder("any").parent if live else book
@@ -375,8 +368,8 @@ def unknown_study(study: str, scale: str | None, *, live: bool) -> InputError:
 def named_record(
     records: Sequence[Record], label: str | None, seed: int | None, where: object
 ) -> Record:
-    """The record of a label and seed, as `find_record` chooses it; `InputError` names `where` and
-    the labels that there are.
+    """The record of a label and seed, chosen as in `find_record`; `InputError` names `where` and
+    the known labels.
     """
     labels = (
         {label, word_of(label, objectives.NAMES)} if label else {record.label for record in records}
@@ -388,8 +381,8 @@ def named_record(
         raise InputError(f"no record of seed {seed}", where=where, fix=f"There are: {seeds}.")
     if len({record.label for record in matching}) != 1:
         known = dict.fromkeys(record.label for record in records)
-        problem = "several configurations" if matching else "no record of these names"
+        problem = "several configurations" if matching else "no record with these names"
         names = ", ".join(map(repr, known))
-        fix = f"{similar(label or '', [*known])}Name one with its label; there are: {names}."
+        fix = f"{similar(label or '', [*known])}Name one by its label; there are: {names}."
         raise InputError(problem, where=where, fix=fix)
     return max(matching, key=lambda record: (-record.seed, record.created))

@@ -1,11 +1,11 @@
-"""How sure a mean or a difference is: clusters of queries, the variance of seeds, and corrections.
+"""Uncertainty of a mean or a difference: clusters of queries, the variance of seeds, corrections.
 
 Queries are not independent: questions about one document share its difficulty. So the standard
-error of a mean is that of a jackknife over clusters (Bell and McCaffrey 2002), which count as many
-as they are equally large. A seed adds the variance that a collection's repeated trainings show, or
-where few tell it, that of the runs at hand. Each of the two has its own half-width, and their
-squares add up. Nothing is drawn at random but the flips of sign and the variances that one variance
-is tested with. Page of the book: ideas/statistics.
+error of a mean is a jackknife's over clusters (Bell and McCaffrey 2002), with degrees of freedom
+from the number of equally large clusters that they are equivalent to. Seeds add the variance of a
+collection's repeated trainings, or, if these are few, that of the given runs. Clusters and seeds
+each have a half-width, and the squares add up. Random draws are used only for sign flips and for
+testing whether variances are equal. Page of the book: ideas/statistics.
 """
 
 from collections import defaultdict
@@ -15,32 +15,32 @@ from functools import cached_property
 
 import numpy as np
 import pandas as pd
-import scipy  # which loads its parts where they are used: the distributions take half a second
+import scipy  # loads its parts on first use: the distributions take half a second
 from pandas.core.groupby import SeriesGroupBy
 
 from dr_lib.errors import InputError
 
 LEVEL, FLIPS, FARTHEST = 0.95, 10_000, 1e100
 ALIKE = 0.01
-"""p-value below which configurations do not share one variance of seeds: a dozen collections and
-stages are tested, each with several measures.
+"""p-value below which configurations do not share a variance of seeds; small, since a dozen
+collections and stages are tested, each with several measures.
 """
 ENOUGH = 10
-"""Degrees of freedom from which on a pooled variance of seeds speaks for all configurations: where
-one of two scatters six times as much as the other, 94 % of simulated intervals of 95 % cover the
-truth with ten, and 90 % with two to four.
+"""Degrees of freedom from which a pooled variance of seeds is used for all configurations: if one
+of two scatters six times as much as the other, 94 % of simulated 95 % intervals cover the truth
+with ten, and 90 % with two to four.
 """
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and the interval it lies in with a given level of confidence.
+    """A mean and its confidence interval.
 
     Attributes:
-        mean: in the unit of the values that it was taken from.
+        mean: in the unit of the values.
         low, high: the ends of the interval.
-        decides: False where seeds or clusters are too few to decide anything by it.
-        once: whether a row of it has one seed, and a second is what it lacks first.
+        decides: False if there are too few seeds or clusters to decide anything by it.
+        once: whether a row has one seed, and a second one is what is missing first.
     """
 
     mean: float
@@ -50,22 +50,20 @@ class Interval:
     once: bool = False
 
     def side(self, border: float = 0.0) -> int:
-        """1 where it lies above the border, -1 where it lies below, 0 where it holds it or decides
-        nothing.
-        """
+        """1 if it is above the border, -1 if below, 0 if it contains it or decides nothing."""
         return (int(self.low > border) - int(self.high < border)) * self.decides
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean or a difference, and what makes it uncertain.
+    """A mean or a difference, and its sources of uncertainty.
 
     Attributes:
-        value: in the unit of what it was taken from.
-        parts: (variance, its degrees of freedom) of each independent source: the clusters of a
-            collection, the seeds. Of a source without freedom, and so of the whole, nothing is
-            known.
-        once: as of `Interval`.
+        value: in the unit of the values.
+        parts: (variance, degrees of freedom) of each independent source: the clusters of a
+            collection, the seeds. A source with 0 degrees of freedom has an unknown variance, and
+            so has the whole.
+        once: as in `Interval`.
     """
 
     value: float
@@ -79,19 +77,19 @@ class Estimate:
 
     @property
     def known(self) -> bool:
-        """Whether each of its sources was seen at least twice."""
+        """Whether each source was observed at least twice."""
         return all(freedom > 0 for _, freedom in self.parts)
 
     def interval(
         self, level: float = LEVEL, within: tuple[float, float] = (-np.inf, np.inf)
     ) -> Interval:
-        """The interval of a level of confidence, cut at the ends of what is possible."""
+        """The interval at a confidence level, clipped to the possible range."""
         reach = self._reach((1 - level) / 2)
         ends = np.clip([self.value - reach, self.value + reach], *within)
         return Interval(self.value, *map(float, ends), once=self.once)
 
     def side(self, border: float = 0.0) -> int:
-        """On which side of the border its 95 % interval lies, as of `Interval`."""
+        """On which side of the border its 95 % interval lies, as in `Interval`."""
         return self.interval().side(border)
 
     def p(self, border: float = 0.0) -> float:
@@ -123,29 +121,29 @@ class Estimate:
 
     @property
     def detectable(self) -> float:
-        """The true difference that a two-sided test of level 0.05 finds four times in five."""
+        """The true difference that a two-sided test at level 0.05 detects with power 0.8."""
         return self._reach(0.025, 0.2)
 
     def _reach(self, *tails: float) -> float:
-        """How far beyond the value these tails of chance begin, one after the other: by Student's
-        quantiles for each source, whose distances are at right angles (Howe 1974).
+        """The distance from the value at which the tail probability begins, added up over `tails`:
+        Student's quantiles of each source, combined as the root of their squares (Howe 1974).
         """
         if not self.known:
             return np.inf
         squares = 0.0
         for variance, freedom in self.parts:
             far = abs(sum(scipy.special.stdtrit(freedom, tail) for tail in tails))
-            # scipy knows no quantile of some tails below 1e-108 at a freedom between 2 and 3
+            # scipy returns NaN for some tails below 1e-108 with 2 to 3 degrees of freedom
             squares += variance * np.fmin(far, FARTHEST) ** 2
         return float(np.sqrt(squares))
 
 
 Influence = Mapping[object, float]
-"""Cluster -> how far its queries move a mean: the mean minus what it is without them."""
+"""Cluster -> its influence on a mean: the mean minus the mean without the cluster."""
 
 
 def influence(values: np.ndarray, clusters: Sequence | None = None) -> dict[object, float]:
-    """How far each cluster moves the mean of `values` [queries]; None makes each query its own."""
+    """The influence of each cluster on the mean of `values` [queries]; None: one query each."""
     groups = _by_cluster(values - values.mean(), clusters)
     return (groups.sum() / np.maximum(len(values) - groups.size(), 1)).to_dict()
 
@@ -157,9 +155,9 @@ def _by_cluster(values: np.ndarray, clusters: Sequence | None) -> SeriesGroupBy:
 
 
 def effective_clusters(clusters: Sequence) -> float:
-    """How many equally large clusters `[queries]` count as: 1 over the sum of squared shares (Kish
-    1965). One less is the degrees of freedom of a variance over them: of simulated intervals of
-    95 % over ten uneven ones 95 % cover the truth, and 92 % where their number counts.
+    """The number of equally large clusters that `[queries]` are equivalent to: 1 over the sum of
+    squared shares (Kish 1965). Minus one it is the degrees of freedom of a variance over them: with
+    ten uneven ones 95 % of simulated 95 % intervals cover the truth; with their plain number, 92 %.
 
     Example:
         >>> effective_clusters(["a", "b", "c"]), round(effective_clusters(["a", "a", "a", "b"]), 2)
@@ -170,10 +168,10 @@ def effective_clusters(clusters: Sequence) -> float:
 
 
 def _averaged(values: np.ndarray) -> np.ndarray:
-    """`[queries]` of `[queries]` or `[seeds, queries]`, all of them numbers."""
+    """`[queries]` from `[queries]` or `[seeds, queries]` of finite numbers."""
     values = np.atleast_2d(np.asarray(values, np.float64))
     if values.ndim != 2 or not values.size or not np.isfinite(values).all():
-        problem = f"shape {values.shape} is not [queries] or [seeds, queries], all of them numbers"
+        problem = f"shape {values.shape} is not [queries] or [seeds, queries] of finite numbers"
         raise InputError(problem, where="differences", fix="Give one value for each query.")
     return values.mean(axis=0)
 
@@ -185,9 +183,9 @@ def combined(
 
     Args:
         parts: (weight, mean, influence) of each.
-        effective: how many clusters of one size theirs count as (`effective_clusters`); of a single
-            one nothing is known.
-        drawn: what of the variance is of trainings (`scatter`) and is counted with the seeds.
+        effective: number of clusters (`effective_clusters`); with one, the variance is unknown.
+        drawn: the part of the variance that is due to trainings (`scatter`) and is counted with the
+            seeds.
     """
     sums: dict[object, float] = {}
     for weight, _, moves in parts:
@@ -199,13 +197,13 @@ def combined(
 
 
 def scatter(runs: Sequence[Influence]) -> float:
-    """What of the variance of a mean over runs their own draws make in each cluster.
+    """The part of the clusters' variance of a mean over runs that is due to the runs' randomness.
 
-    `combined` sees it as scatter of the clusters, and the variance of seeds has it once more: who
-    adds that takes it off the clusters' part.
+    `combined` counts it as variance of the clusters, and the variance of seeds contains it too: if
+    that is added, this is subtracted from the clusters' part.
 
     Args:
-        runs: influence of each run of one configuration; of a single one it is not known, and 0.
+        runs: influence of each run of one configuration; 0, since unknown, for a single run.
     """
     if len(runs) < 2:
         return 0.0
@@ -215,7 +213,7 @@ def scatter(runs: Sequence[Influence]) -> float:
 
 
 def _small(clusters: int) -> float:
-    """The jackknife's factor: what is left without a cluster scatters a little more."""
+    """The jackknife's factor: means without a cluster scatter a little more."""
     return (clusters - 1) / clusters
 
 
@@ -250,7 +248,7 @@ def mean_interval(
 
 @dataclass(frozen=True)
 class SeedVariance:
-    """The variance of a run's mean from seed to seed, pooled over configurations.
+    """The variance of a run's mean between seeds, pooled over configurations.
 
     Attributes:
         spreads: (degrees of freedom, variance) of each configuration with two or more runs.
@@ -271,8 +269,8 @@ class SeedVariance:
     @cached_property
     def p(self) -> float:
         """p-value of the hypothesis that all configurations share it: how often the largest of as
-        many variances of normal values lies as far above the pooled one (Cochran 1941), from draws
-        of a fixed seed.
+        many variances of normal values is as large relative to the pooled one (Cochran 1941),
+        simulated with a fixed seed.
         """
         if len(self.spreads) < 2 or not self.variance:
             return 1.0
@@ -289,7 +287,7 @@ class SeedVariance:
 
     @property
     def known(self) -> bool:
-        """Whether it is known well enough to stand for any configuration, trained once or more."""
+        """Whether it is known well enough to be used for any configuration."""
         return self.freedom >= ENOUGH and self.alike
 
     def interval(self) -> Interval:
@@ -300,7 +298,7 @@ class SeedVariance:
 
 
 def seed_variance(groups: Sequence[Sequence[float]]) -> SeedVariance:
-    """Pool means `[runs]` of several configurations; one with a single run says nothing.
+    """Pool means `[runs]` of several configurations; single runs are ignored.
 
     Example:
         >>> found = seed_variance([[1.0, 3.0], [5.0], [2.0, 2.0]])
@@ -313,15 +311,15 @@ def seed_variance(groups: Sequence[Sequence[float]]) -> SeedVariance:
 
 Trained = tuple[float, Sequence[tuple[float, Influence]], SeedVariance | None]
 """Weight of a configuration, (mean, influence) of each of its runs, and the variance of such means
-pooled over configurations; None where nothing is trained.
+pooled over configurations; None if nothing is trained.
 """
 
 
 def of_seeds(sides: Sequence[Trained]) -> tuple[float, float]:
     """The variance that seeds add to a weighted sum of means, with its degrees of freedom.
 
-    It is pooled where enough configurations tell it and scatter alike, or where one has a single
-    run; else each has that of its own runs, with the freedom of Welch (1947).
+    It is pooled if enough configurations determine it and have equal variances, or if one has a
+    single run; else each uses its own runs, with the degrees of freedom of Welch (1947).
     """
     each = [(weight**2 / len(runs), [mean for mean, _ in runs]) for weight, runs, _ in sides]
     pools = [pool for *_, pool in sides]
@@ -337,8 +335,8 @@ def of_seeds(sides: Sequence[Trained]) -> tuple[float, float]:
 
 
 def drawn_by(sides: Sequence[Trained], added: float) -> float:
-    """What some trainings draw in each cluster, of the variance of a weighted sum of their means;
-    no more than seeds are found to add, which by chance may be less.
+    """The part of the clusters' variance of a weighted sum that is due to trainings (`scatter`), at
+    most what seeds add, which by chance may be less.
     """
     drawn = sum(weight**2 * scatter([moves for _, moves in runs]) for weight, runs, _ in sides)
     return min(drawn, added)
@@ -349,12 +347,13 @@ def weighted_sum(
     effective: float,
     added: tuple[float, float] | None = None,
 ) -> tuple[Estimate, list[tuple[float, float]]]:
-    """A weighted sum of means on one collection as far as its clusters scatter; and what seeds add.
+    """A weighted sum of means on one collection with its variance over clusters; and the variance
+    that seeds add.
 
     Args:
-        sides: each behind its kind: trainings of one kind scatter alike, None is no training.
-        effective: as of `combined`.
-        added: what seeds add, of one kind, where it is known otherwise than by `of_seeds`.
+        sides: (kind, side): trainings of one kind share a variance; None: not trained.
+        effective: as for `combined`.
+        added: the variance that seeds of a kind add, if it is not to be computed by `of_seeds`.
     """
     parts = [(weight / len(runs), *run) for _, (weight, runs, _) in sides for run in runs]
     kinds: dict[Hashable, list[Trained]] = defaultdict(list)
@@ -374,8 +373,8 @@ def sign_flips(differences: np.ndarray, clusters: Sequence | None = None) -> flo
 
     Args:
         differences: `[queries]` or `[seeds, queries]`.
-        clusters: of the queries; None makes each query its own. Where there are fewer than 10,000
-            flips, all are taken, else as many at random.
+        clusters: of the queries; None: one query each. If there are fewer than 10,000 possible
+            flips, all are used, else as many at random.
 
     Example:
         >>> sign_flips(np.ones(20)) < 0.001, sign_flips(np.ones(20), ["a"] * 20)
@@ -397,8 +396,7 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
         p_values: one per test.
 
     Returns:
-        Adjusted p-values in the same order; compare each with the level wanted for the whole
-        family.
+        Adjusted p-values in the same order; compare each with the level for the whole family.
 
     Example:
         >>> holm([0.01, 0.04, 0.03])

@@ -1,6 +1,6 @@
-"""What a command may name as a system or a model: methods of pre-training, encoders, folders.
+"""Names of systems and models on a command line: pre-training methods, encoders, folders.
 
-Importing it takes no model library, so that a mistake is said at once. Page of the book:
+Importing it loads no model library, so that mistakes are reported at once. Page of the book:
 practice/own-corpus.
 """
 
@@ -31,8 +31,8 @@ BM25 = "BM25"
 
 @cache
 def methods() -> dict[str, str]:
-    """Word -> title of every pre-training method, as `objectives.NAMES`, read from the sources: to
-    import these takes seconds. One of another package is called by its word.
+    """Name -> title of every pre-training method, as `objectives.NAMES`, parsed from the sources:
+    importing them takes seconds. The title of another package's method is its name.
     """
     folder, titles, words = project_root() / "dr_lib" / "objectives", {}, {}
     for path in sorted(folder.glob("*.py")):
@@ -50,15 +50,15 @@ def methods() -> dict[str, str]:
 def sort_systems(
     systems: Sequence[str | Path], prompts: Mapping[str, Mapping[str, str]] | None = None
 ) -> tuple[dict[str, str], list[str], dict[str, Mapping[str, str]]]:
-    """Encoders by label, ways to pre-train, and prompts by the label of the encoder that reads
-    them; refused at once where a name is neither.
+    """Encoders by label, pre-training methods, and prompts by the label of their encoder; a name
+    that is neither is refused at once.
 
-    An encoder with `prompts` says so in its label. One that is named twice is there without them
+    The label of an encoder with `prompts` says so. One that is named twice is included without them
     too.
     """
     if isinstance(systems, str | Path):
         raise InputError(
-            "one name where a list is expected", where="systems", fix="Give a list of names."
+            "a single name instead of a list", where="systems", fix="Give a list of names."
         )
     installed = [name for name, package in PACKAGED.items() if find_spec(package)]
     names = [word_of(str(name), methods()) for name in systems] or [*installed, "none", "simlm"]
@@ -85,15 +85,15 @@ def sort_systems(
 
 
 def check_prompts(prompts: Mapping[str, Mapping[str, str]], encoders: Sequence[str]) -> None:
-    """Refuse prompts of what is no encoder that is used as it comes."""
+    """Refuse prompts of anything but a ready-made encoder."""
     for name in prompts.keys() - {*encoders}:
         fix = f"Encoders here: {', '.join(encoders) or 'none'}."
-        raise InputError("prompts for what is no encoder", where=name, fix=fix)
+        raise InputError("has prompts, but is not an encoder here", where=name, fix=fix)
 
 
 def check_encoders(models: Sequence[Path]) -> None:
-    """Refuse what is neither there, nor a method, nor an encoder that can be had; `models` as
-    `search` takes them.
+    """Refuse a name that is neither an existing path, nor a method, nor an available encoder;
+    `models` as for `search`.
     """
     for path in models:
         if path.expanduser().exists() or word_of(str(path), methods()) in methods():
@@ -106,7 +106,7 @@ def check_encoders(models: Sequence[Path]) -> None:
 
 
 def check_trained(models: Sequence[Path], collection: "Collection") -> None:
-    """Refuse a method by which no retriever was trained on a collection here."""
+    """Refuse a method with which no retriever was trained on the collection here."""
     for path in models:
         name = "" if path.expanduser().exists() else word_of(str(path), methods())
         records = f"*/{slug(study_name(collection))}_{slug(name)}_seed*"
@@ -115,9 +115,9 @@ def check_trained(models: Sequence[Path], collection: "Collection") -> None:
 
 
 def untrained(method: str, collection: "Collection") -> InputError:
-    """What is said where no retriever was trained on a collection by a method."""
+    """The error if no retriever was trained on a collection with a method."""
     problem = (
-        f"{method!r} is a way to pre-train, and none of its retrievers was trained on"
+        f"{method!r} is a pre-training method, and no retriever was trained with it on"
         f" {collection.name} here"
     )
     fix = (
@@ -128,15 +128,15 @@ def untrained(method: str, collection: "Collection") -> InputError:
 
 
 def study_name(collection: "Collection") -> str:
-    """What the comparisons on a collection are called: two folders of one name, or one that was
-    changed, are two studies.
+    """The study of the comparisons on a collection: two folders with the same name, or a folder
+    that was changed, are two studies.
     """
     return f"your_corpus/{collection.name}-{collection.digest[:6]}"
 
 
 def check_outside(target: str | Path, read: str | Path) -> None:
-    """Refuse to write into a folder that is read: what is written would be read with it the next
-    time. Hidden places in it are not read, and may be written to.
+    """Refuse to write into a folder that is read: the output would be read with it the next time.
+    Hidden folders in it are not read, and may be written to.
 
     Args:
         target: a folder or file to be written.
@@ -153,13 +153,12 @@ def check_outside(target: str | Path, read: str | Path) -> None:
         return
     if not any(part.startswith(".") for part in place.relative_to(folder).parts):
         name = f"{folder.name}-out" if place == folder else place.name
-        problem = f"lies inside {folder}, and would be read with it"
+        problem = f"is inside {folder}, and would be read with it"
         raise InputError(problem, where=target, fix=f"Name another place: {folder.parent / name}.")
 
 
 def word_of(name: str, titles: Mapping[str, str]) -> str:
-    """The word that stands for what is called so, by itself or by its title; anything else as it
-    is.
+    """The method's name for a name or title, in any case; anything else unchanged.
 
     Example:
         >>> word_of("SimLM", {"simlm": "SimLM"}), word_of("all-MiniLM-L6-v2", {"simlm": "SimLM"})

@@ -1,8 +1,8 @@
 """Tables of a page: plain HTML, every cell escaped, numbers aligned; and the passages that systems
 found for a query.
 
-Queries and passages are text of a collection: in HTML every character of them is escaped, and no
-control character reaches a terminal. Pages: ideas/evaluation, practice/own-corpus.
+Queries and passages are untrusted text: in HTML all of it is escaped, and no control character
+reaches a terminal. Pages: ideas/evaluation, practice/own-corpus.
 """
 
 import html
@@ -30,15 +30,11 @@ from dr_lib.words import LETTER, PAIRS, RUN, words_of
 
 LONG_WORD, JOINT = re.compile(r"\S{25,}"), re.compile(r"(?<=[._/])(?=[^._/])")
 TAG, SHORT, RANKS = re.compile(r"<[^>]+>"), 14, 3  # letters of short names, and of ranks
-"""Longest name in letters that needs no width of its own before its numbers
-(book/_static/book.css).
-"""
+"""Longest name, in letters, that needs no explicit column width (book/_static/book.css)."""
 TIMES = "\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}"
 RAISED = str.maketrans("+-0123456789", "⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 HYPHEN = re.compile(r"(?<![\w.-])-(?=\d)")
-"""A hyphen that stands for a minus sign: before a digit and behind nothing that it could join to
-it.
-"""
+"""A hyphen that stands for a minus sign: before a digit, and not inside a word or range."""
 DATA = {
     "primer": "Primer",
     "squad": "SQuAD",
@@ -63,19 +59,19 @@ DATA = {
     "glue-mrpc": "MRPC",
     "glue-stsb": "STS-B",
 }
-"""What a page calls a collection in place of the name that it is loaded by."""
+"""Name that a collection is loaded by -> its name on pages."""
 QUESTION_KINDS = {
     "words": "repeats words",
     "paraphrase": "paraphrases",
     "meaning": "shares no content word",
 }
-"""Last part of the id of a question of Primer -> what pages call its kind."""
+"""Last part of the id of one of Primer's questions -> its kind on pages."""
 FUSED = "BM25 + "
 SIDE_BY_SIDE = (
     "display: grid; gap: 0 1.5rem;"
     " grid-template-columns: repeat(auto-fit, minmax(min(17rem, 100%), 1fr))"
 )
-"""Columns of at least 17 rem, as many as there is room for."""
+"""Columns of at least 17 rem, as many as fit."""
 OTHER_NAMES = {
     "None": "no pre-training",
     "none alone": "without pre-training alone",
@@ -89,11 +85,11 @@ OTHER_NAMES = {
     "Autoencoder": "auto-encoder",
     "retriever 2 on a pupil's negatives": "retriever 2 on a student's negatives",
 }
-"""Label that a paper or our records give to what they compare -> what a page calls it."""
+"""Label in a paper or in our records -> its name on pages."""
 
 
 def data_named(name: str) -> str:
-    """A collection as a page shows it; one's own keeps its name.
+    """The name of a collection on pages; an unknown collection keeps its name.
 
     Example:
         >>> data_named("trecdl-mini"), data_named("squad, dev"), data_named("my-folder")
@@ -107,7 +103,7 @@ def data_named(name: str) -> str:
 
 
 def minus(text: str) -> str:
-    """Text or HTML in which hyphens before numbers are minus signs.
+    """Text or HTML with minus signs instead of hyphens before numbers.
 
     Example:
         >>> minus("-1.3 [-2.0, +0.4], 2-4, bm25-3").replace("\N{MINUS SIGN}", "~")
@@ -130,7 +126,7 @@ Cell = str | float | int | Markup | None
 
 
 def soft(text: str) -> str:
-    """Text as safe HTML in which a long dotted name may break behind a dot, an underscore or a
+    """Text as safe HTML in which a long dotted name may break after a dot, an underscore or a
     slash.
 
     Example:
@@ -143,7 +139,7 @@ def soft(text: str) -> str:
 
 
 def typographic(text: str) -> str:
-    """A text with the apostrophes of print.
+    """A text with typographic apostrophes.
 
     Example:
         >>> typographic("CDMAE's Table 1, 'as is'")
@@ -153,8 +149,8 @@ def typographic(text: str) -> str:
 
 
 def per_cent(text: str) -> str:
-    """Text with the spaces that do not break: before a per cent sign, around a slash between
-    numbers, after w/o, in ``s(p, q)``, whose signs are raised.
+    """Text with no-break spaces: before a per cent sign, around a slash between numbers, after w/o,
+    in ``s(p, q)``, whose signs become superscripts.
 
     Example:
         >>> per_cent("30% of 95 %, 0.9 / 0.1, w/o PT, s(q, p-)").replace("\N{NO-BREAK SPACE}", "_")
@@ -171,7 +167,7 @@ def per_cent(text: str) -> str:
 
 
 def times(text: str) -> str:
-    """Text with a multiplication sign between two numbers, where it has the letter.
+    """Text with a multiplication sign instead of the letter x between two numbers.
 
     Example:
         >>> times("4 x 256, max 2 x").replace("\N{NO-BREAK SPACE}", "_")
@@ -181,7 +177,7 @@ def times(text: str) -> str:
 
 
 def scientific(value: float) -> str:
-    """A number as text: below a thousandth and from a million on as a multiple of a power of ten.
+    """A number as text: below 0.001 and from a million on as a multiple of a power of ten.
 
     Example:
         >>> (
@@ -202,20 +198,20 @@ def link(text: str, target: str) -> Markup:
 
 
 def badge(state: str, told: str = "") -> Markup:
-    """A verdict's state as a coloured badge that also reads in black and white; `told` is what it
-    says in place of the state.
+    """A verdict's state as a coloured badge that is also readable in black and white; `told` is its
+    text, by default the state.
     """
     kind, words = html.escape(state.replace(" ", "-")), html.escape(told or state)
     return Markup(f'<span class="verdict verdict-{kind}">{words}</span>')
 
 
 def verdict_badge(verdict: str, protocol: str | None = None, *, told: str = "") -> Markup:
-    """The badge of a verdict, with a second one where other data than the paper's answer.
+    """The badge of a verdict, with a second one if it rests on other data than the paper's.
 
     Args:
         verdict: of a claim.
-        protocol: as of `AnsweredBy`.
-        told: what the badge says in place of the verdict, whose colour it keeps: `ledger.state_of`.
+        protocol: as in `AnsweredBy`.
+        told: text of the badge instead of the verdict, whose colour it keeps: `ledger.state_of`.
     """
     badges = [badge(verdict, told)]
     badges += [badge(protocol)] if protocol in ("scaled", "stand-in") else []
@@ -235,7 +231,7 @@ def spell(interval: Interval, sign: bool = False, digits: int = 1) -> str:
     if not np.isfinite([interval.low, interval.high]).all():
         return minus(f"{form.format(round(interval.mean, digits) + 0.0)} (no interval yet)")
     ends = (round(end, digits) + (-0.0 if sign else 0.0) for end in (interval.low, interval.high))
-    # no "-0.0"; an end just below zero is one, so that zero is seen to lie within
+    # no "-0.0" as mean; as the lower end it is kept, to show that zero is inside
     mean = round(interval.mean, digits) + 0.0
     return minus("{} [{}, {}]".format(*map(form.format, (mean, *ends))))
 
@@ -248,23 +244,23 @@ PLURALS = {
     "example": "examples",
     "context": "contexts",
 }
-"""What a record may have one score of."""
+"""What the scores of a record may be of."""
 
 
 def seeds_in(records: Iterable[Record]) -> int:
-    """How many seeds some records have: several runs of one seed count once."""
+    """Number of distinct seeds of some records."""
     return len({record.seed for record in records})
 
 
 def counted(record: Record) -> str:
-    """What a record has one score of: mostly a query; bytes and milliseconds are measured so many
-    times, for no query.
+    """What each score of a record is of: usually a query; sizes and times are repeated measurements
+    without queries.
     """
     evaluation = record.evaluation
     units = {unit_of(name)[1] for name in record.means}
     if units <= {"GB", "ms"}:
         return "value" if "GB" in units else "round of timing"
-    # so notebooks number what needs no query
+    # the ids that notebooks give to scores without a query
     if next(iter(record.query_ids), "").startswith("passage "):
         return "passage"
     return (
@@ -273,8 +269,8 @@ def counted(record: Record) -> str:
 
 
 def data_of(record: Record) -> str:
-    """The collection that a record was measured on, as a page shows it: one's own for which
-    questions were generated bears a name of `generated_queries.generated_name`.
+    """The name on pages of the collection that a record was measured on; your own collection with
+    generated questions is named by `generated_queries.generated_name`.
     """
     name = record.searched_on["name"]
     text, end, _ = name.rpartition("-questions")
@@ -287,10 +283,9 @@ def spell_data(runs: Mapping[str, Sequence[Record]]) -> str:
     """The data that some runs were measured on, in words: ``SQuAD, 20,958 passages, 10,534 queries,
     laptop scale``.
 
-    Runs on different data are named one after the other, those on different queries of one
-    collection together, and so are scales that agree in all of it; without any run the text is
-    empty. What was counted need not be queries:
-    `counted` says what.
+    Different collections are listed one after the other; different numbers of queries on the same
+    collection, and scales with the same data, are joined. Without runs the text is empty. Scores
+    need not be of queries, see `counted`.
     """
     counts: dict[tuple[str, str, str], list[int]] = {}
     for record in (record for of_label in runs.values() for record in of_label):
@@ -314,8 +309,8 @@ def spell_data(runs: Mapping[str, Sequence[Record]]) -> str:
 def provenance(*sources: Mapping[str, Sequence[Record]]) -> str:
     """Where numbers come from, for the line below a figure: ``SQuAD, 20,958 passages, 10,534
     queries, laptop scale; 1 to 3 seeds a row. With uncommitted changes: 5 of 8 runs. Records:
-    plan/core.`` Of more than three collections only the number and the sizes are told. What the
-    book has records of is named with their file, which `figures.sourced` makes a link.
+    plan/core.`` More than three collections are summarised by their number and sizes. Studies in
+    the book are named with their file, which `figures.sourced` turns into a link.
 
     Args:
         sources: runs by label, one mapping for each collection or study of the figure.
@@ -352,7 +347,7 @@ def provenance(*sources: Mapping[str, Sequence[Record]]) -> str:
 
 
 def _from_to(numbers: Iterable[int]) -> str:
-    """The least and the most of some numbers: ``3``, ``1 to 3``."""
+    """The smallest and the largest of some numbers: ``3``, ``1 to 3``."""
     ordered = sorted(numbers)
     least, most = f"{ordered[0]:,}", f"{ordered[-1]:,}"
     return most if least == most else f"{least} to {most}"
@@ -361,8 +356,8 @@ def _from_to(numbers: Iterable[int]) -> str:
 def interval_cell(
     interval: Interval | None, sign: bool = False, digits: int = 1, best: bool = False
 ) -> Cell:
-    """A value with its interval as a cell: the interval small, the value in bold where it is the
-    best of its column; no interval without width.
+    """A value with its interval as a cell: the interval small, the value in bold if it is the best
+    of its column; an interval of zero width is omitted.
     """
     if interval is None:
         return None
@@ -375,7 +370,7 @@ def interval_cell(
 
 
 def p_cell(p: float) -> Markup:
-    """A p-value with four decimals; a dash where nothing was tested (NaN)."""
+    """A p-value with four decimals; a dash if nothing was tested (NaN)."""
     if p != p:
         return Markup("&ndash;", number=True)
     spelled = "&lt; 0.0001" if p < 0.0001 else f"{p:.4f}".removesuffix(".0000")
@@ -405,9 +400,9 @@ def table(
     """Make a table.
 
     Args:
-        columns: one heading a column.
+        columns: headings.
         rows: cells; strings are escaped, floats rounded to `digits`, None becomes a dash.
-        caption: what the table shows and in which unit; it stands above the table.
+        caption: what the table shows and in which unit; printed above the table.
         digits: decimals of floats.
     """
     cells = [[_cell(cell, digits) for cell in row] for row in rows]
@@ -417,7 +412,7 @@ def table(
     head = "".join(
         f'<th scope="col"{kind}>{name}</th>' for name, kind in zip(printed, kinds, strict=True)
     )
-    # where a column holds words, a dash begins where they do; a word among numbers ends with them
+    # a dash in a column of words is left-aligned; a word in a column of numbers is right-aligned
     sides = {True: ("<td>", '<td class="text-right">')}
     sides[False] = ('<td class="empty">', '<td class="empty words">')
     rows_html = (
@@ -446,17 +441,15 @@ def bullets(sentences: Sequence[str]) -> HTML:
 
 
 def folded(summary: str, *parts: HTML) -> HTML:
-    """A part of a page that opens with a click: an escaped line, and below it the hidden
-    content.
-    """
+    """A part of a page that opens with a click: an escaped summary line above hidden content."""
     inside = "".join(part.data for part in parts)
     line = html.escape(typographic(summary))
     return HTML(f'<details class="dr-folded"><summary>{line}</summary>{inside}</details>')
 
 
 def named(label: str) -> str:
-    """A label as a page shows it: a method's code word, alone or before a comma, is replaced by its
-    name.
+    """A label as a page shows it: a method's identifier, alone or before a comma, is replaced by
+    its name.
 
     Example:
         >>> (
@@ -475,10 +468,10 @@ def named(label: str) -> str:
         ('SimLM + distillation', 'PAIR, BERT')
     """
     joined = FUSED if label.startswith(FUSED) else ""
-    # between rates it stays
+    # the slash between rates stays
     plain = re.sub(r" / (?=[A-Za-z])", ", ", label.removeprefix(joined).replace(" / + ", " + "))
     word, comma, rest = plain.partition(", ")
-    # one of several
+    # the rest may name a collection
     rest = re.sub(
         r"(?<=by more on )\S+", lambda match: data_named(match[0]), OTHER_NAMES.get(rest, rest)
     )
@@ -493,7 +486,7 @@ def named(label: str) -> str:
 
 
 def named_in(text: str, labels: Iterable[str]) -> str:
-    """A text about some labels, with each of them as `named` gives it.
+    """A text with each of some labels replaced by `named`.
 
     Example:
         >>> named_in("Not run: none, another.", ["none", "another"])
@@ -515,18 +508,18 @@ def flips_table(
     """The queries that a change of the recipe wins and loses: those that only one of two runs
     answers, and their number.
 
-    Both kinds are counted, and both are shown by the same rule (widest gap first): examples of one
-    kind alone would prove whatever they were chosen for.
+    Both kinds are counted and shown by the same rule (widest gap first): examples of only one kind
+    would prove whatever they were chosen for.
 
     Args:
-        first, second: records of runs of this machine on the same queries.
-        measure: a query counts as answered where it is above 0, e.g. "MRR@10".
-        collection: what both were measured on, where its name alone does not find it: a folder of
-            one's own.
-        shown: cases of either kind.
+        first, second: records of this machine's runs on the same queries.
+        measure: a query counts as answered if this is above 0, e.g. "MRR@10".
+        collection: the folder of the collection that both were measured on, if it is not found by
+            name.
+        shown: cases of each kind.
 
     Raises:
-        InputError: runs on different queries, or not made on this machine.
+        InputError: the runs are on different queries, or were not made on this machine.
     """
     searched = collection_of(first, place=collection, searched=True)
     split = first.evaluation["split"]
@@ -556,14 +549,14 @@ def cases_table(
     split: str,
     caption: str,
 ) -> HTML:
-    """One line per query and system: rank of the first relevant passage, and what was put first,
-    shared words marked.
+    """One row per query and system: rank of the first relevant passage, and the passage ranked
+    first, with shared words marked.
 
     Args:
         cases: queries to show, such as the first few of `verdicts.flips`.
         rankings: system -> its ranking.
         searched: the collection.
-        split: that the queries are of.
+        split: the split of the queries.
         caption: what is shown, and by which rule the cases were chosen.
     """
     ids = [case.query_id for case in cases]
@@ -573,7 +566,7 @@ def cases_table(
     for query, relevant in zip(ids, judged, strict=True):
         for number, (system, ranking) in enumerate(rankings.items()):
             ranked = np.asarray(ranking.rows[ranking.query_ids.index(query)])
-            # a query is written once, above all systems' lines
+            # a query is printed once, in the first of its rows
             name = "" if number else texts[query]
             rows.append(
                 [
@@ -589,9 +582,7 @@ def cases_table(
 def _first_found(
     ranked: np.ndarray, relevant: np.ndarray, query: str, passages: Dataset
 ) -> list[Cell]:
-    """Rank of the first relevant passage, whether the first one is relevant, and an excerpt of
-    it.
-    """
+    """Rank of the first relevant passage, whether the top passage is relevant, and an excerpt."""
     hits = np.flatnonzero(np.isin(ranked, relevant))
     rank: Cell = int(hits[0]) + 1 if len(hits) else f"not in {len(ranked)}"
     if not len(ranked):
@@ -614,8 +605,8 @@ def stop_words() -> frozenset[str]:
 
 
 def marked(text: str, query: str) -> str:
-    """An excerpt of a text as safe HTML (`hits.shortened`), the words of the query in `<mark>`;
-    stop words and single letters stay plain.
+    """An excerpt of a text as safe HTML (`hits.shortened`), with words of the query in `<mark>`
+    except stop words and single letters.
 
     Example:
         >>> marked("The cat <b>sat</b> on a mat.", "Where sat the cat?")
@@ -628,8 +619,8 @@ def marked(text: str, query: str) -> str:
 
 
 def search_table(answer: Result) -> HTML:
-    """What several systems found for a query, side by side where there is room and else one below
-    the other; relevant passages marked, scores below the text.
+    """The passages that several systems found for a query, side by side if there is room, else one
+    below the other; relevant passages are marked, scores below the text.
     """
     caption = " ".join(
         [f"Found for: {answer.query}", *([f"({answer.judged})"] if answer.judged else [])]
@@ -655,11 +646,11 @@ def _hit(hit: Hit, query: str) -> str:
 
 
 def matches(text: str, wanted: set[str]) -> list[tuple[str, bool]]:
-    """A text in pieces, each with whether it is one of some words of `words_of`, to be marked where
-    it is shown.
+    """A text in pieces, each with whether it matches a wanted word of `words_of` and is to be
+    marked.
 
     Returns:
-        Pieces that joined give the text in its composed form (NFC).
+        Pieces whose concatenation is the text in composed form (NFC).
 
     Example:
         >>> matches("Many foxes, 東京 and 京都", {"foxes", "東京"})

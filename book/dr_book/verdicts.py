@@ -1,20 +1,20 @@
 """The verdict on a claim, pair by pair: what our records support, contradict, leave open, or cannot
 test.
 
-A claim is one or more *pairs*: a difference of two rows above 0, several rows level within a
-margin, a share inside a range. Each is a number with a standard error over clusters of queries and
-over seeds (`measured.compared`).
+A claim is one or more *pairs*: a difference of two rows above 0, two rows equal within a margin, a
+share inside a range. Each is a number with a standard error over clusters of queries and over seeds
+(`measured.compared`).
 
-A pair is *supported* where the test of its border says so at 0.05 (for a margin: two one-sided
-tests), *contradicted* where it lies beyond the border and Holm's correction over the claim's pairs
-leaves that significant, else *open*. A pair that the runs at hand cannot test, whatever their
-numbers, is *not testable here* and decides nothing.
+A pair is *supported* if the test of its border says so at 0.05 (for a margin: two one-sided tests),
+*contradicted* if it lies beyond the border and remains significant after Holm's correction over the
+claim's pairs, else *open*. A pair that the given runs cannot test, whatever their numbers, is *not
+testable here* and decides nothing.
 
-Where a block of the plan has fixed the number of seeds, a pair is judged when both rows have them;
-until then it is open.
+If a block of the plan fixes the number of seeds, a pair is judged once both rows have them; until
+then it is open.
 
-A claim is *held* where all its testable carrying pairs are supported, *contradicted* where one of
-them is, else *open*; where nothing marks some as carrying, all are. Page of the book:
+A claim is *held* if all its testable carrying pairs are supported, *contradicted* if one of them is
+contradicted, else *open*; if none is marked as carrying, all are. Page of the book:
 ideas/statistics.
 """
 
@@ -48,7 +48,7 @@ STATES = get_args(State)
 Word = Literal["held", "contradicted", "open", "not testable here", "not run"]
 WORDS = get_args(Word)
 WAITS = "waits for seeds"
-"""What pages call the state of an open pair that lacks seeds."""
+"""State of an open pair that lacks seeds, as on pages."""
 COUNTED = {
     "supported": "for",
     "contradicted": "against",
@@ -56,43 +56,44 @@ COUNTED = {
     WAITS: "waiting for seeds",
     "not run": "not run",
 }
-"""State of a pair -> what a count of such pairs says."""
+"""State of a pair -> the word in a count of such pairs."""
 Runs = Mapping[str, Sequence[Record]]
 """Row of a paper -> records, one a run."""
 LISTED = 6
-"""Names that a note lists; of more it gives the number."""
+"""The most names that a note lists; more are counted."""
 LEVEL = 0.05
 NEEDED = float(1.6449 + 1.2816)
-"""Standard errors that a margin must measure for two one-sided tests to show equality in four of
-five repetitions, where there is no difference.
+"""Width of a margin, in standard errors, with which two one-sided tests show equality in four of
+five repetitions if there is no difference.
 """
 
 
 @dataclass(frozen=True)
 class PairResult:
-    """One pair of a claim and what became of it.
+    """One pair of a claim with its result.
 
     Attributes:
-        better, worse: row names; of a range `worse` says which.
-        measure: what was compared.
+        better, worse: row names; for a range, `worse` is the range.
+        measure: the compared measure.
         relation: what the claim says of the two: the first "over" the second, "level with" it, "at
             least level with" it, or "within" a range.
         state: one of `STATES`.
         carrying: whether it decides the claim.
         testable: whether runs here can test it; `because` says why not, or why an open pair cannot
             be decided.
-        difference, low, high: better minus worse (signs are turned where less is better) with its
-            95 % interval (90 % for "level with"), in points or in the measure's own unit; None
-            where it is not run.
+        difference, low, high: better minus worse (with the sign reversed if less is better) with
+            its 95 % interval (90 % for "level with"), in points or in the measure's own unit; None
+            if not run.
         unit: of the difference.
         p: of the test that decides it: below 0.05 it lies on that side of the border.
         p_holm: the same for a pair beyond the border, corrected over the claim; 1 for others.
-        detectable: difference found with power 0.8.
-        seeds: of each row.
-        clusters: of queries.
-        apart: whether no precision or kind of device trained runs of both rows.
-        lacks: (row, what it is trained on) -> seeds that this training lacks before the pair may be
-            judged; empty where it does not wait.
+        detectable: difference detected with power 0.8.
+        seeds: number of seeds of each row.
+        clusters: number of clusters of queries.
+        apart: whether every run of one row differs from every run of the other in code number,
+            precision or kind of device.
+        lacks: (row, what it is trained on) -> number of seeds missing before the pair may be
+            judged; empty if it does not wait.
     """
 
     better: str
@@ -117,7 +118,7 @@ class PairResult:
 
     @property
     def waits(self) -> int:
-        """Seeds that its rows lack, however many collections each training searches."""
+        """Number of missing seeds of its rows, each training counted once."""
         return sum(self.lacks.values())
 
     @property
@@ -135,8 +136,8 @@ class Verdict:
         verdict: one of `WORDS`.
         pairs: all its pairs, run or not.
         missing: row names without a run, or measures that a run lacks.
-        notes: what the pairs say, a sentence each.
-        p: of a judged claim, for a correction over claims: 1 of an open one; else None.
+        notes: the results of the pairs, as sentences.
+        p: p-value for a correction over claims: 1 for an open claim; None if it was not judged.
     """
 
     claim: str
@@ -153,7 +154,7 @@ class Verdict:
 
     @property
     def waits(self) -> int:
-        """Seeds that its pairs lack, where an open claim is open for nothing else; else 0."""
+        """Number of missing seeds, if the claim is open only because of them; else 0."""
         undecided = [
             pair
             for pair in self.pairs
@@ -169,11 +170,11 @@ class Verdict:
 
     @property
     def note(self) -> str:
-        """All notes in a row."""
+        """All notes as one text."""
         return " ".join(self.notes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; what is infinite is None."""
+        """Plain values for JSON; infinite numbers become None."""
         plain = asdict(self) | {"counts": self.counts, "waits": self.waits}
         for pair in plain["pairs"]:
             pair["seeds"], pair["waits"] = list(pair["seeds"]), sum(pair.pop("lacks").values())
@@ -189,7 +190,7 @@ def verdict(claim: Claim, runs: Mapping[str, Runs]) -> Verdict:
     Args:
         claim: from `load_paper`.
         runs: collection -> row name -> records, one a run. Rows on several collections are compared
-            by their averages, each with the same weight.
+            by their unweighted averages.
 
     Raises:
         InputError: two runs scored different queries.
@@ -213,7 +214,7 @@ def verdict(claim: Claim, runs: Mapping[str, Runs]) -> Verdict:
 
 
 def comparisons(claim: Claim) -> list[Check]:
-    """The pairs of a claim, each with what is marked of it."""
+    """The pairs of a claim, each with its marks."""
     answer = claim.answered_by
     paired = claim.compare.paired if claim.compare else True
     marks = {pair: mark for mark in (answer.marks if answer else ()) for pair in mark.pairs}
@@ -237,7 +238,7 @@ def comparisons(claim: Claim) -> list[Check]:
 
 
 def _without_strangers(check: Check, known: Mapping[str, str]) -> Check:
-    """A pair with a system that is not run here cannot be tested."""
+    """The pair, marked as not testable if one of its systems is not run here."""
     if {*check.rows} <= {*known} or not check.testable:
         return check
     because = "A system of the pair is not run here."
@@ -249,7 +250,7 @@ def _measure(claim: Claim, check: Check, row: str) -> str:
 
 
 def _missing(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> tuple[str, ...]:
-    """Row names without a run; where all have one, the measure if no run of a row has it."""
+    """Row names without a run; if all have one, measures that no run of a row has."""
     rows = check.rows
     if not runs:
         return rows
@@ -264,7 +265,7 @@ def _missing(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> tuple[str,
 
 
 def _pair(claim: Claim, check: Check, state: State, **more: Any) -> PairResult:
-    """A pair as it is named, in a state."""
+    """A pair with its names, in a given state."""
     rows, measure = check.rows, check.measure
     if claim.answered_by:
         measure = _measure(claim, check, rows[0])
@@ -284,7 +285,7 @@ def _pair(claim: Claim, check: Check, state: State, **more: Any) -> PairResult:
 
 
 def _judged(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> PairResult:
-    """A pair, before Holm's correction; what lies beyond its border has its p-value in `p_holm`."""
+    """A pair before Holm's correction; beyond its border the p-value is in `p_holm`."""
     if not check.testable:
         return _pair(claim, check, "not testable here", because=check.because)
     if _missing(claim, check, runs) or (check.kind == "gain" and len(runs) < 2):
@@ -347,12 +348,12 @@ def _judged(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> PairResult:
 def _lacking(
     claim: Claim, rows: Sequence[str], sides: Sequence[Side]
 ) -> dict[tuple[str, str], int]:
-    """Training of a pair -> seeds that it lacks: to what the plan gives, or to a second one.
+    """Training of a pair -> number of missing seeds, up to the plan's number, or else up to two.
 
     Args:
         claim: of the pair.
         rows: its names.
-        sides: each of the rows on a first collection, then on the next.
+        sides: of all rows on the first collection, then on the next.
     """
     least = seeds_of(claim.answered_by.block) if claim.answered_by.block else 2
     lacks: dict[tuple[str, str], int] = {}
@@ -365,7 +366,7 @@ def _lacking(
 
 
 def _made_apart(sides: Sequence[Side]) -> bool:
-    """Whether two trained sides have no precision and device in common."""
+    """Whether all runs of one trained side differ from all of another's in `made_by`."""
     made = [{made_by(run) for run in side.runs} - {""} for side in sides if side.trained]
     return any(former and latter and not former & latter for former, latter in pairwise(made))
 
@@ -384,19 +385,19 @@ def _terms(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> list[tuple[f
         terms.append((weight, sides[0]))
         terms += [(-weight, side) for side in sides[1:]]
         if check.paired and len(sides) > 1:
-            _asked_alike(*sides)
+            _check_paired(*sides)
     return terms
 
 
-def _asked_alike(first: Side, second: Side) -> None:
-    """Refuse two systems that were measured on different queries, unless each run has its own."""
+def _check_paired(first: Side, second: Side) -> None:
+    """Refuse two systems measured on different queries, unless their runs have different ones."""
     sides = first.runs, second.runs
     if all(len({frozenset(run.query_ids) for run in runs}) == 1 for runs in sides):
         check_same_queries([runs[0] for runs in sides])
 
 
 def _beyond_this_test_set(pair: PairResult, result: Compared, width: float) -> PairResult:
-    """A margin that the queries' own scatter hides, however many seeds there are."""
+    """The pair, not testable if the queries' variance hides the margin with any number of seeds."""
     if (
         result.floor is None
         or Estimate(0.0, ((result.floor**2, result.effective - 1),)).p_within(width) < LEVEL
@@ -412,8 +413,8 @@ def _beyond_this_test_set(pair: PairResult, result: Compared, width: float) -> P
 
 
 def _with_holm(pairs: Sequence[PairResult]) -> tuple[PairResult, ...]:
-    """Pairs beyond their border are contradicted where they may be judged and Holm's correction
-    over the pairs that were run leaves them significant.
+    """The pairs; those beyond their border are contradicted if they may be judged and remain
+    significant after Holm's correction over the pairs that were run.
     """
     p_values = holm([pair.p_holm for pair in pairs if pair.p_holm is not None]).tolist()
     corrected = []
@@ -427,8 +428,8 @@ def _with_holm(pairs: Sequence[PairResult]) -> tuple[PairResult, ...]:
 
 
 def _joined(pairs: Sequence[PairResult]) -> tuple[Word, float | None]:
-    """The word for a claim, and the p-value that a correction over claims takes: that of an open
-    one can only lower how many survive it.
+    """The verdict on a claim, and its p-value for a correction over claims: the 1 of an open claim
+    can only reduce how many survive it.
     """
     testable = [pair for pair in pairs if pair.testable]
     carrying = [pair for pair in testable if pair.carrying]
@@ -445,7 +446,7 @@ def _joined(pairs: Sequence[PairResult]) -> tuple[Word, float | None]:
 
 
 def pairs_counted(numbers: Mapping[str, int]) -> str:
-    """How many pairs are in each state, in words; what none is in goes without saying.
+    """How many pairs are in each state, in words; empty states are omitted.
 
     Example:
         >>> pairs_counted({"supported": 3, "contradicted": 0, "open": 1, WAITS: 2})
@@ -462,12 +463,12 @@ def pairs_counted(numbers: Mapping[str, int]) -> str:
 
 
 def _notes(pairs: Sequence[PairResult], missing: Sequence[str]) -> list[str]:
-    """What the pairs say: how many for and against, which were not run, which cannot be tested."""
+    """The results of the pairs: how many for and against, which not run, which not testable."""
     counts = Counter(pair.state for pair in pairs)
     waiting = sum(pair.state == "open" and pair.waits > 0 for pair in pairs)
     tested = sum(counts[state] for state in ("supported", "contradicted", "open"))
-    spoken = counts | {"open": counts["open"] - waiting, WAITS: waiting, "not run": 0}
-    notes = [f"{pairs_counted(spoken)}."] if tested else []
+    shown = counts | {"open": counts["open"] - waiting, WAITS: waiting, "not run": 0}
+    notes = [f"{pairs_counted(shown)}."] if tested else []
     against = [pair.said for pair in pairs if pair.state == "contradicted"]
     if 0 < len(against) <= LISTED and len(against) < tested:
         notes.append(f"Against: {'; '.join(against)}.")
@@ -484,8 +485,8 @@ def _notes(pairs: Sequence[PairResult], missing: Sequence[str]) -> list[str]:
         notes.append(f"Not testable here, {names}{because}")
     if apart := sum(pair.apart for pair in pairs):
         notes.append(
-            f"In {apart} pair{'s' * (apart > 1)} the two rows were trained with another precision"
-            " or on another kind of device."
+            f"In {apart} pair{'s' * (apart > 1)} all runs of one row differ from all of the other"
+            " in code number, precision or kind of device."
         )
     notes += dict.fromkeys(
         f"Open: {pair.because}." for pair in pairs if pair.state == "open" and pair.because
@@ -494,15 +495,13 @@ def _notes(pairs: Sequence[PairResult], missing: Sequence[str]) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Names in a row; where one has a comma itself, semicolons part them."""
+    """Names separated by commas, or by semicolons if one contains a comma."""
     return ("; " if any("," in name for name in names) else ", ").join(names)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One query and what each of two systems scored on it (SimLM Tables 9 and 14, MASTER 9, PAIR
-    4).
-    """
+    """One query and the scores of two systems on it (SimLM Tables 9 and 14, MASTER 9, PAIR 4)."""
 
     query_id: str
     first: float
@@ -512,18 +511,18 @@ class Case:
 def flips(first: Scores, second: Scores, measure: str) -> list[Case]:
     """Queries that the first system misses and the second answers, the widest gap first.
 
-    Chosen examples prove nothing, so the choice is made by a rule and the number of such queries is
-    part of it. Call it with the systems exchanged for the queries that are lost.
+    Chosen examples prove nothing, so they are chosen by a rule, and their number is reported too.
+    Swap the systems to get the queries that are lost.
 
     Args:
         first, second: scores on the same queries, in any order.
-        measure: e.g. "MRR@10"; a query counts as answered where it is above 0.
+        measure: e.g. "MRR@10"; a query counts as answered if it is above 0.
 
     Returns:
         All such queries; equal gaps stay in the order of `first`.
 
     Raises:
-        InputError: other queries, or an unknown measure.
+        InputError: the queries differ, or the measure is unknown.
 
     Example:
         >>> old, new = (

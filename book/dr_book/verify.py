@@ -1,22 +1,23 @@
-"""Making a record again: a run is rebuilt from its record alone, and a certificate says how the two
+"""Verifying a record: a run is rebuilt from its record alone, and a certificate says how the two
 compare. Page of the book: reference/records.
 
 - **equal**: all weights have the recorded digests, and every query its score.
 - **scores equal**: every query has its score to the last digit.
-- **equivalent**: the means differ by no more than a margin. It is 0.5 points, which on SQuAD about
-  85 of 100 pairs of trainings of one recipe keep; where fewer than 80 would, it is what 95 keep.
+- **equivalent**: the means differ by at most a margin. It is 0.5 points: on SQuAD about 85 of 100
+  pairs of trainings of one recipe are within it; if fewer than 80 would be, it is widened to
+  include 95.
 - **different**: the means differ by more than two trainings of one recipe do in 95 of 100 cases.
 
-Processors round differently, and a training carries that on until its weights are as far from the
-recorded ones as those of another seed. So what a faithful run may differ by is known from the
-seeds: a difference d of two runs has the standard error s sqrt(2), where s is pooled over all
-recipes that the book's records have several seeds of, on that collection and at that stage. The
-queries are the same in both, and add nothing. A certificate says how often two faithful runs come
-as near as the margin, and gives the interval of d; where d is outside of chance and inside the
-margin, the runs are both equivalent and different.
+Processors round differently, and training amplifies this until the weights are as far from the
+recorded ones as those of another seed. So the seeds tell how much a faithful run may differ: a
+difference d of two runs has the standard error s sqrt(2), where s is pooled over all recipes with
+several recorded seeds on that collection and at that stage. The queries are the same in both, and
+add nothing. A certificate says how often two faithful runs are within the margin, and gives the
+interval of d; if d is beyond chance and inside the margin, the runs are both equivalent and
+different.
 
-The same rule compares what the book's records hold twice: trainings of one recipe, data and seed on
-other machines or by other commits.
+The same rule compares runs that the book has recorded twice: trainings of one recipe, data and seed
+on different machines or by different commits.
 """
 
 import itertools
@@ -61,23 +62,23 @@ def verify(
 ) -> dict[str, Any]:
     """Rebuild a run and certify how it compares with its record.
 
-    Everything is built anew in a folder of its own, so that nothing that is there is trusted; a run
-    that was stopped goes on from it. It computes with as many threads as the record did, or as
-    there are here, if fewer; `DR_THREADS` says otherwise.
+    Everything is built from scratch in a separate folder, without trusting existing results; an
+    interrupted verification continues from that folder. It uses as many threads as the record did,
+    or all there are here if fewer; `DR_THREADS` overrides this.
 
     Args:
         record: of the run.
-        collection: place of the collection, where it is not found by its name.
-        margin: the least difference of the means that matters, in points; wider where trainings
+        collection: path of the collection, if it is not found by name.
+        margin: the least difference of the means that matters, in points; widened if trainings
             scatter by more.
 
     Returns:
-        What `compare` gives, with machine, versions, commit, epoch, time and
-        seconds; it holds no name or path.
+        The result of `compare`, with machine, versions, commit, epoch, time and seconds; it
+        contains no name or path.
 
     Raises:
-        InputError: the recipe is of another time, or what it was made from is not here or not the
-            same.
+        InputError: the recipe is from another version of the code, or its inputs are missing here
+            or have changed.
     """
     run = Run(record.study, record.label, record.scale, recipe_of(record, collection))
     with _threads_of(record):
@@ -90,7 +91,9 @@ def verify(
 
 @contextmanager
 def _threads_of(record: Record) -> Iterator[None]:
-    """Sums of the same parts round as they did, and small models waste no processor on waiting."""
+    """As many threads as in the record: sums of the same parts round alike, and small models waste
+    no processor on waiting.
+    """
     if "DR_THREADS" in os.environ:
         yield
         return
@@ -103,19 +106,17 @@ def _threads_of(record: Record) -> Iterator[None]:
 
 
 def recipe_of(record: Record, collection: str | None = None) -> Recipe:
-    """The recipe of a record, whose collections and models are here and the same; else
-    `InputError`.
-    """
+    """The recipe of a record; `InputError` if its collections and models are missing or changed."""
     try:
         recipe = Recipe(**record.recipe)
     except InputError as error:
-        problem = f"its recipe is of another time ({error.where}: {error.problem})"
+        problem = f"its recipe is from another version ({error.where}: {error.problem})"
         fix = f"Check out the record's commit, {record.commit['id']}, or verify another record."
         raise InputError(problem, where=record.name, fix=fix) from None
     recipe = recipe.with_(collection=collection) if collection else recipe
     lacking = [] if collection else not_here(record)
     for known in filter(lambda known: known.name in lacking and not known.load, sheets()):
-        how = f"make it there: dr-lib data {known.name}" if known.sources else "see its data sheet"
+        how = f"make it: dr-lib data {known.name}" if known.sources else "see its data sheet"
         fix = f"Set DR_DATA to the folder of the collections, and {how}."
         raise InputError(f"{known.name!r} is not on this machine", where=record.name, fix=fix)
     here = data_facts(pipeline(recipe))
@@ -123,7 +124,7 @@ def recipe_of(record: Record, collection: str | None = None) -> Recipe:
         today = here.get(role, {})
         differing = [name for name in ("digest", "tokenizer") if facts.get(name) != today.get(name)]
         if differing:
-            problem = f"the {role} {facts.get('name')!r} is another one today"
+            problem = f"the {role} {facts.get('name')!r} has changed since"
             fix = "Check out the record's commit, or name its collection's folder (--collection)."
             raise InputError(f"{problem} ({differing[0]} differs)", where=record.name, fix=fix)
     return recipe
@@ -135,11 +136,11 @@ def compare(
     """How two runs of one recipe compare.
 
     Returns:
-        `outcome`; `weights`, training -> whether they are equal (None: the record holds no
-        digests); `measure`, which decides; `means`, measure -> recorded and rebuilt, in the unit
-        that is shown; `same`, whether every query has its score; `difference`, `low`, `high` of the
-        measure; the `margin`; `noise`, its `freedom`, and `faithful`, the share of pairs of
-        trainings that come as near as the margin; `code`, what was made by other code.
+        `outcome`; `weights`, training -> whether they are equal (None: the record has no digests);
+        `measure`, which decides; `means`, measure -> recorded and rebuilt, in the displayed unit;
+        `same`, whether every query has its score; `difference`, `low`, `high` of the measure; the
+        `margin`; `noise`, its `freedom`, and `faithful`, the share of pairs of trainings within
+        the margin; `code`, the stages whose code has changed.
     """
     measure = measure_of(record, rebuilt)
     shared = [name for name in record.means if name in rebuilt.means]
@@ -157,7 +158,7 @@ def compare(
         name: [unit_of(name)[0] * run.means[name] for run in (record, rebuilt)] for name in shared
     }
     difference = means[measure][1] - means[measure][0]
-    known = noise.variance > 0  # of runs that were all alike there is no chance to speak of
+    known = noise.variance > 0  # identical runs say nothing about chance
     chance = scipy.stats.t(noise.freedom, scale=(2 * noise.variance) ** 0.5)
     reach = float(chance.ppf((1 + LEVEL) / 2)) if known else None
     if known and 2 * chance.cdf(margin) - 1 < ENOUGH:
@@ -191,8 +192,8 @@ def measure_of(*records: Record) -> str:
 
 
 def seed_noise(record: Record, measure: str) -> SeedVariance:
-    """What the book's records on this collection, with this last stage, show of the spread from
-    training to training.
+    """The variance between trainings in the book's records on this collection, with this final
+    stage.
     """
     (pool,) = pools_of([Side([record], measure)]).values()
     return pool
@@ -209,14 +210,14 @@ def find(
     scale: str | None = None,
     on: str | None = None,
 ) -> Record:
-    """The record that a command line names.
+    """The record named on a command line.
 
     Args:
         source: a study of the book, such as "simlm/table08", or a file of records.
-        label: the configuration; of a file also the number of a line.
+        label: the configuration; for a file, a line number works too.
         seed: None takes the lowest.
         scale: of the book's records; None takes the first scale that has the study.
-        on: name of the collection that was searched, where the study has several.
+        on: name of the collection that was searched, if the study has several.
 
     Raises:
         InputError: no such record, or several to choose from.
@@ -250,8 +251,8 @@ def find(
 
 
 def cheapest() -> Record:
-    """The trained record that takes the shortest time to make again, of those of this code that a
-    processor has made and whose collections are here.
+    """The trained record that is fastest to rebuild, among those made by this code on processors
+    whose collections are here.
 
     Raises:
         InputError: there is none.
@@ -268,17 +269,17 @@ def cheapest() -> Record:
             continue
         return record
     fix = "Set DR_DATA to the folder with the collections (`dr-lib data` makes them)."
-    raise InputError("no trained record that can be made again here", where="verify", fix=fix)
+    raise InputError("no trained record can be rebuilt here", where="verify", fix=fix)
 
 
 def not_here(record: Record) -> list[str]:
-    """Names of its collections that do not lie on this machine: none is fetched."""
+    """Names of its collections that are not on this machine; none is downloaded."""
     names = {data["name"] for data in (record.searched_on, record.trained_on)}
     return [name for name in sorted(names - {"primer"}) if not find_data(name)]
 
 
 def cost(record: Record) -> float:
-    """Seconds that its stages took; of a training on a busy machine those of the processor."""
+    """Seconds that its stages took; for a training on a busy machine, processor time."""
     return sum(
         min(wall, record.training.get(name, {}).get("processor_seconds") or wall)
         for name, wall in record.seconds.items()
@@ -307,12 +308,12 @@ def certificate_lines(record: Record, certificate: dict[str, Any]) -> list[str]:
         lines.append(f"  recorded by code {record.epoch}, rebuilt by code {certificate['epoch']}")
     if certificate["code"]:
         changed = ", ".join(certificate["code"])
-        lines.append(f"  as is usual, code has changed since it was recorded, here of: {changed}")
+        lines.append(f"  code has changed since it was recorded, as is usual: {changed}")
     return lines
 
 
 def _difference(certificate: dict[str, Any]) -> str:
-    """The difference of the means, and what chance allows."""
+    """The difference of the means, and what is due to chance."""
     line = f"  {certificate['measure']} differs by {certificate['difference']:.2f}"
     margin = f"margin {certificate['margin']:.2f}"
     if certificate["noise"] is None:
@@ -325,6 +326,6 @@ def _difference(certificate: dict[str, Any]) -> str:
 
 
 def by_processor(record: Record) -> bool:
-    """Whether a processor made all of a run, which may rest on trainings of another machine."""
+    """Whether a run used no GPU, not even in trainings made on another machine."""
     devices = {log.get("device", "cpu") for log in record.training.values()}
     return not record.machine.get("gpus") and devices <= {"cpu"}

@@ -4,11 +4,12 @@ Questions about one article, turns of one dialogue and questions from one templa
 them easy or hard, so standard errors are computed over clusters. Each query belongs to one:
 
 - a **question template** if the texts were made from templates: without the title of its passage,
-most queries are the same as others (MedQuAD's, made from sixteen templates); - the **document** of
-its first relevant passage; a passage without one is its own; - a **dialogue**, inferred from the
-rows of a file: a row that shares a turn with the previous one belongs to the same dialogue. Exact
-if all turns of a dialogue are present (Topical-Chat), too fine if turns were sampled (SGD); -
-**itself** elsewhere: a sentence of a sentence task, a query without a relevant passage.
+  most queries are the same as others (MedQuAD's, made from sixteen templates);
+- the **document** of its first relevant passage; a passage without one is its own;
+- a **dialogue**, inferred from the rows of a file: a row that shares a turn with the previous one
+  belongs to the same dialogue. Exact if all turns of a dialogue are present (Topical-Chat), too
+  fine if turns were sampled (SGD);
+- **itself** elsewhere: a sentence of a sentence task, a query without a relevant passage.
 
 Page of the book: ideas/statistics.
 """

@@ -4,25 +4,26 @@
 The rules, which differ between tools and affect numbers:
 
 - **Ties.** A ranking has none: score descending, then row ascending. Measures receive ranks in
-place of scores, so that no tool re-sorts equal scores (trec_eval: by passage id, descending). -
-**Unjudged passages** are not relevant. - **Queries.** Every query with a judgement counts. A query
-that is missing in the run scores 0, and so does one without a relevant passage (as `trec_eval -c`).
-Queries of the run without judgements are ignored. - **Grade.** Relevance is binary for all measures
-but nDCG: a passage is relevant from a minimum grade on. It is 1 if judgements are binary (MS MARCO,
-NQ, SQuAD, most of BEIR) and 2 for
-  TREC DL 2019 and 2020, whose grade 1 means "on the topic, no answer"; SimLM's code does the same.
-  In a sample of TREC DL 2019 (5,000 passages), BM25's MRR@10 drops by 18 points from grade 1 to
-  grade 2. nDCG always uses the grade as gain, as in trec_eval; grades below 0 (spam in TREC's Web
-  tracks) count as 0.
+  place of scores, so that no tool re-sorts equal scores (trec_eval: by passage id, descending).
+- **Unjudged passages** are not relevant.
+- **Queries.** Every query with a judgement counts. A query that is missing in the run scores 0, and
+  so does one without a relevant passage (as `trec_eval -c`). Queries of the run without judgements
+  are ignored.
+- **Grade.** Relevance is binary for all measures but nDCG: a passage is relevant from a minimum
+  grade on. It is 1 if judgements are binary (MS MARCO, NQ, SQuAD, most of BEIR) and 2 for TREC DL
+  2019 and 2020, whose grade 1 means "on the topic, no answer"; SimLM's code does the same. In a
+  sample of TREC DL 2019 (5,000 passages), BM25's MRR@10 drops by 18 points from grade 1 to grade 2.
+  nDCG always uses the grade as gain, as in trec_eval; grades below 0 (spam in TREC's Web tracks)
+  count as 0.
 - **Judged passages that the collection lacks** count in the denominators of recall and R-precision.
 - **R-precision** (KILT's measure, DPR-PAQ Table 2) is the share of relevant ones among the first R
   passages, where R is the number of passages relevant to the query. KILT measures it over Wikipedia
   pages, DPR-PAQ over paragraphs; the notebook on that table does both.
 - **accuracy@k** (DPR's measure for open questions; SimLM, MASTER, DPR-PAQ and PAIR on NQ) is
-whether one of the first k passages contains an accepted answer, judged or not. Text and answers are
-tokenised by `words.tokens`, ignoring case; an answer matches if its tokens are consecutive. Only a
-passage's text counts, not its title. In DPR's code an answer without tokens matches every passage,
-here none.
+  whether one of the first k passages contains an accepted answer, judged or not. Text and answers
+  are tokenised by `words.tokens`, ignoring case; an answer matches if its tokens are consecutive.
+  Only a passage's text counts, not its title. In DPR's code an answer without tokens matches every
+  passage, here none.
 
 Page of the book: ideas/evaluation.
 

@@ -43,8 +43,10 @@ def contrastive(
     The candidates of query i, whose positive is `p_i`, are the union of the chosen blocks:
 
     - `"query_passage"`, always included: query i with every passage of the batch, its positive (the
-    target) among them; - `"positive_query"`: `p_i` with every other query; - `"query_query"`: query
-    i with every other query; - `"positive_positive"`: `p_i` with the positive of every other query;
+      target) among them;
+    - `"positive_query"`: `p_i` with every other query;
+    - `"query_query"`: query i with every other query;
+    - `"positive_positive"`: `p_i` with the positive of every other query;
     - `"positive_passage"`: `p_i` with every other passage, hard negatives and `"positive_positive"`
       included.
 

@@ -1,4 +1,4 @@
-"""What travels to a machine without network: within its bound, and as it was packed."""
+"""The folder for a machine without network: within its size limit, and unchanged on arrival."""
 
 import gzip
 import importlib
@@ -64,7 +64,7 @@ def test_what_was_packed_is_there_as_plain_text_and_a_changed_file_is_refused(
     script.unpack(small / "all")
     assert len(installed) == 1  # once
     (small / "all" / "first.tar.xz").write_bytes(b"x")
-    with pytest.raises(SystemExit, match=r"first.tar.xz is not as it was packed"):
+    with pytest.raises(SystemExit, match=r"first.tar.xz differs from what was packed"):
         script.unpack(small / "all")
 
 
@@ -92,4 +92,4 @@ def test_the_collections_that_runs_need_come_first(script, monkeypatch, tmp_path
     names = [folder.name for folder in script.collections()]
     # the base model of the scale `gpu` is trained on Wikipedia
     assert {*names[:2]} == {"squad", "wikipedia-nq"}
-    assert names[2:] == ["npl", "cacm", "reddit-retrieval"], "searched alone: the smallest first"
+    assert names[2:] == ["npl", "cacm", "reddit-retrieval"], "only searched: the smallest first"

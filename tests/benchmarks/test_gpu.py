@@ -1,5 +1,5 @@
-"""`make gpu`: every part on a processor at the smallest size, and a conductor that keeps to its
-time and goes on where it was.
+"""`make gpu`: every part on a processor at the smallest size; the script keeps to its time limit
+and continues where it stopped.
 """
 
 import importlib
@@ -40,7 +40,7 @@ def made_parts():
 
 @pytest.fixture
 def small(script, tmp_path, monkeypatch):
-    """The conductor with parts of one line each, and no queue; the commands that it ran."""
+    """The script with one-line parts and without a queue; the commands that it ran."""
     ran = tmp_path / "ran.txt"
 
     def line(name, code):
@@ -150,7 +150,7 @@ def test_every_part_has_its_script_and_a_call_has_time_for_the_first_ones(script
 def test_half_of_a_call_is_the_queues_whatever_the_parts_would_take(
     script, tmp_path, monkeypatch, capsys
 ):
-    """Of 400 seconds: a clock that only the parts move on."""
+    """400 seconds, on a clock that only the parts advance."""
     now, ran = [0.0], {}
     monkeypatch.setattr(script, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
@@ -271,7 +271,7 @@ def test_a_training_alone_leaves_its_speed_and_a_profile_of_one_step(
 def test_the_speed_of_a_training_is_that_of_its_second_half_and_of_no_profiled_step(
     made_parts, tmp_path, monkeypatch
 ):
-    """Two rows of as many steps at 100 and 300 tokens a second: 150 in all, not their mean."""
+    """Two rows of equally many steps at 100 and 300 tokens per second: 150 in all, not the mean."""
     rows = [{"tokens_per_second": rate, "loss": 1.0} for rate in (1, 2, 100, 300)]
     log = SimpleNamespace(
         rows=rows, tokens=80, step=8, peak_memory={"host": 2**30}, precision="fp32"

@@ -1,5 +1,5 @@
-"""The queue of runs: ordered by what it decides, nothing that is recorded, every recipe runnable,
-and workers that share it.
+"""The queue of runs: ordered by the decisions it brings, without recorded runs, every recipe
+runnable, and shared by workers.
 """
 
 import importlib
@@ -41,7 +41,7 @@ def test_a_decision_is_shared_by_the_runs_that_it_still_needs(script):
 
 def test_no_row_is_in_the_queue_whose_record_is_in_the_book(script):
     there = [task.name for task in script.tasks() if script.recorded(task)]
-    assert not there, f"recorded: run benchmarks/plan_queue.py --tidy, which takes out {there}"
+    assert not there, f"recorded: run benchmarks/plan_queue.py --tidy, which removes {there}"
 
 
 def test_what_is_recorded_is_taken_out_and_what_is_left_is_sorted(script, monkeypatch):
@@ -73,8 +73,8 @@ def test_every_row_is_one_run_of_a_block_and_of_contrasts_of_the_plan(script):
 
 
 def test_every_recipe_becomes_stages_and_no_two_the_same(script, tmp_path, monkeypatch):
-    """At the smallest size, in which only steps and labelled queries no longer differ. Dev and test
-    of the smallest collection judge three quarters of it: as much of others is not there.
+    """At the smallest size, which only makes steps and labelled queries equal. Dev and test of the
+    smallest collection judge three quarters of it, so fewer of the other documents exist.
     """
     monkeypatch.setenv("DR_CACHE", str(tmp_path))
     ends = set()
@@ -120,7 +120,7 @@ def test_workers_share_the_queue_and_leave_records(script, tmp_path, monkeypatch
 
 
 def test_what_is_not_carried_is_named_and_the_rest_is_run(script, tmp_path, monkeypatch, capsys):
-    """Of three collections two are here: `gpu`'s base model reads the third, and so do searches."""
+    """Two of three collections are here: `gpu`'s base model reads the third, and so do searches."""
     for name in ("squad", "npl"):
         (tmp_path / "data" / name).mkdir(parents=True)
     monkeypatch.setenv("DR_DATA", str(tmp_path / "data"))
@@ -149,7 +149,7 @@ def test_what_is_not_carried_is_named_and_the_rest_is_run(script, tmp_path, monk
 def test_what_is_made_for_a_gpu_waits_for_one_unless_it_is_asked_for(
     script, tmp_path, monkeypatch, capsys
 ):
-    """On a core a base model of six layers, however little of a GPU's time it would take."""
+    """A base model of six layers is not trained on a core, however short it would be on a GPU."""
     monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
     common = {"block": 3, "recipe": {"objective": "none"}, "seeds": [0], "seconds": 9}
     few = [script.Entry(label=name, scale=name, **common) for name in ("gpu", "laptop")]
@@ -176,7 +176,7 @@ def test_what_is_made_for_a_gpu_waits_for_one_unless_it_is_asked_for(
 def test_where_all_that_fits_is_being_built_nothing_is_taken_that_does_not_fit_here(
     script, tmp_path, monkeypatch
 ):
-    """The row's seconds are a GPU's: on a processor the last one takes hours."""
+    """The row's seconds are for a GPU: on a processor the last one takes hours."""
     monkeypatch.setenv("DR_CACHE", str(tmp_path))
     sizes = {"simlm": 2, "none": 2, "mlm": 10**7}
     few = [
@@ -254,8 +254,8 @@ def few_recipe(script, entry):
 
 
 def test_what_is_left_is_priced_by_its_operations(script, tmp_path, monkeypatch):
-    """A hundred seconds of trainings, fifty of what they rest on: whole, half way, resting on what
-    is there, and with nothing but the search left.
+    """A hundred seconds of trainings, fifty of shared stages: nothing done, half done, shared
+    stages done, and only the search left.
     """
     monkeypatch.setenv("DR_CACHE", str(tmp_path))
     cache, every = Cache(), {"block": 1, "label": "x", "seeds": [0], "seconds": 100}
@@ -288,7 +288,7 @@ def test_what_a_block_rests_on_counts_until_it_is_there(script, tmp_path, monkey
     entry = script.Entry(block=1, label="x", seeds=[0], seconds=100, once=50, recipe=recipe)
     task, cache = script.Task(entry, 0, True), Cache()
     plan = pipeline(task.recipe)
-    rests = plan.retriever2.walk() if plan.reranker else []  # its base model lies in a folder
+    rests = plan.retriever2.walk() if plan.reranker else []  # its base model is a folder
     assert task.seconds(cache) == pytest.approx(150 if rests else 100)
     monkeypatch.setattr(
         Cache, "finished", lambda self, stage: stage.key in {one.key for one in rests}

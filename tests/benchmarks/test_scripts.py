@@ -1,5 +1,5 @@
-"""Every benchmark still runs, each once, at the smallest sizes, without peers that are not
-installed; and a step is counted as by hand.
+"""Every benchmark runs once at the smallest sizes, without peers that are not installed; and counts
+of a step are those by hand.
 """
 
 import importlib
@@ -39,7 +39,7 @@ TINY = {
         " --layers 1 --hidden 32"
     ),
     "bench_tokens": "--passages 50 --batch 8 --repeats 1",
-    "bench_whole": "--notebook= --repeats 1",  # the import alone
+    "bench_whole": "--notebook= --repeats 1",  # only the import
     "growth": (
         "--collection {texts} --passages 40 --queries 20 --hidden 16 --sizes 300 600 --save"
         " {folder}/growth.json"
@@ -97,7 +97,7 @@ def test_make_runs_every_script():
     makefile = (FOLDER.parent / "Makefile").read_text()
     compared = re.search(r"COMPARED := (.*)", makefile)[1].split()
     others = re.search(r"for name in ([a-z_ ]+);.*bench_\$\$name\.py; done", makefile)[1].split()
-    # for a quiet machine, and for one with a GPU; what they find is on pages
+    # for an idle machine, and for one with a GPU; their results are on pages
     by_hand = {"growth", "bench_device"}
     assert {f"bench_{name}" for name in compared + others} | {"speed"} | by_hand == TINY.keys()
 

@@ -1,9 +1,9 @@
-"""A headless browser for tests: Debian's Chromium, without network. `.ci/run` installs it where it
-may.
+"""A headless browser for tests: Debian's Chromium, without network. `.ci/run` installs it if
+permitted.
 
-`visit` starts one for a single look at a page; `opened` gives a `Browser` that types, presses keys
-and asks the page. It is driven through the pipe that Chromium offers for this (its DevTools
-protocol), so that no package is needed.
+`visit` starts one to look at a page once; `opened` returns a `Browser` that types, presses keys and
+queries the page. It is driven by Chromium's DevTools protocol through a pipe, so that no package is
+needed.
 """
 
 import fcntl
@@ -42,17 +42,17 @@ KEYS = {"Enter": (13, "\r"), "Tab": (9, "\t"), "Space": (32, " ")}
 KEYS |= {"ArrowLeft": (37, ""), "ArrowUp": (38, "")}
 KEYS |= {"ArrowRight": (39, ""), "ArrowDown": (40, "")}
 LONGEST = 60.0  # seconds to wait for anything
-SERVER_ERROR = -32000  # DevTools: what was asked has gone, such as the page, or is not there yet
+SERVER_ERROR = -32000  # DevTools: the target, such as the page, has gone or does not exist yet
 
 
 class PageLeftError(RuntimeError):
-    """The page that was asked has been left for another one before it answered."""
+    """The page was left for another one before it answered."""
 
 
 def visit(
     page: Path, profile: Path, *options: str, query: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Open a page from disk as a reader would; what it says stands on stderr."""
+    """Open a page from disk as a reader would; its messages are on stderr."""
     command = [
         CHROMIUM,
         *OPTIONS,
@@ -64,7 +64,7 @@ def visit(
 
 
 def complaints(visited: subprocess.CompletedProcess[str]) -> list[str]:
-    """Errors that the page's scripts, styles and pictures met."""
+    """Errors of the page's scripts, styles and pictures."""
     lines = [
         line for line in visited.stderr.splitlines() if ":CONSOLE" in line or "Refused to" in line
     ]
@@ -103,8 +103,8 @@ class Browser:
         self.send("Page.setLifecycleEventsEnabled", enabled=True)
 
     def send(self, method: str, *, within: float = LONGEST, **parameters: Any) -> dict[str, Any]:
-        """One command of the DevTools protocol; returns its result, and notes what the page does
-        meanwhile. `TimeoutError` where it takes more seconds than `within`.
+        """Send a command of the DevTools protocol; return its result, and note events of the page
+        meanwhile. `TimeoutError` if it takes more than `within` seconds.
         """
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
@@ -121,7 +121,7 @@ class Browser:
     def _next(self, deadline: float) -> dict[str, Any]:
         while b"\0" not in self._buffer:
             if not select.select([self._read], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise TimeoutError("the browser says nothing")
+                raise TimeoutError("no answer from the browser")
             if not (part := os.read(self._read, 1 << 16)):
                 raise RuntimeError("the browser has ended")
             self._buffer += part
@@ -156,16 +156,16 @@ class Browser:
             self._note(self._next(deadline))
 
     def back(self) -> None:
-        """To the address before. The browser is asked, not the page: a page that is left may end
-        before it answers.
+        """Go back to the previous address, by the browser and not the page: a page that is left may
+        end before it answers.
         """
         found = self.send("Page.getNavigationHistory")
         before = found["entries"][found["currentIndex"] - 1]
         self.send("Page.navigateToHistoryEntry", entryId=before["id"])
 
     def run(self, expression: str, *, within: float = LONGEST) -> Any:
-        """The value of an expression in the page; a promise is waited for so many seconds, an error
-        raised.
+        """The value of an expression in the page; a promise is awaited for `within` seconds, and an
+        error is raised.
         """
         asked = {"expression": expression, "returnByValue": True, "awaitPromise": True}
         found = self.send("Runtime.evaluate", within=within, **asked)
@@ -176,8 +176,8 @@ class Browser:
         return found["result"].get("value")
 
     def wait(self, expression: str) -> None:
-        """Wait until an expression, or what it promises, holds in the page, or in one to which the
-        page leads meanwhile.
+        """Wait until an expression, or its promise, is true in the page, or in one that replaces it
+        meanwhile.
         """
         deadline = time.monotonic() + LONGEST
         while not self._holds(expression):
@@ -192,11 +192,11 @@ class Browser:
             return False
 
     def type(self, text: str) -> None:
-        """Text into what has the focus."""
+        """Type text into the focused element."""
         self.send("Input.insertText", text=text)
 
     def press(self, key: str, modifiers: int = 0) -> None:
-        """A key of `KEYS`, or a letter; modifiers: 2 is Ctrl, 8 is Shift."""
+        """Press a key of `KEYS`, or a letter; modifiers: 2 is Ctrl, 8 is Shift."""
         code, text = KEYS.get(key, (ord(key[0].upper()), "" if modifiers & 2 else key))
         told = {
             "key": " " if key == "Space" else key,
@@ -214,7 +214,7 @@ class Browser:
             self.send("Input.dispatchKeyEvent", type="keyUp", **told)
 
     def resize(self, width: int, height: int = 900) -> None:
-        """Another size of the window, in CSS pixels."""
+        """Resize the window, in CSS pixels."""
         options = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.send("Emulation.setDeviceMetricsOverride", **options)
 

@@ -1,5 +1,5 @@
-"""Checks a built book: every page of the table of contents is there with text, nothing is fetched,
-no link is dead.
+"""Checks a built book: every page of the table of contents exists and has text, nothing is loaded
+from other hosts, no link is dead.
 
 Run by `make book` and `.ci/run`: `python tests/book/check_pages.py _build/html`.
 """
@@ -38,9 +38,7 @@ ELSEWHERE = re.compile(r"^(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
 
 
 class Page(HTMLParser):
-    """What one HTML file loads, where it links to, which anchors it has, and the words of its
-    article.
-    """
+    """The loaded files, links, anchors, and words of the article of an HTML file."""
 
     def __init__(self, text: str):
         super().__init__(convert_charrefs=True)
@@ -101,7 +99,7 @@ def expected_pages(toc: Path) -> list[str]:
 
 
 def missing_or_empty(html: Path, names: list[str], pages: dict[Path, Page]) -> Iterator[str]:
-    """Expected pages that are not there, or have hardly any text."""
+    """Expected pages that are missing, or have hardly any text."""
     for name in names:
         page = pages.get((html / f"{name}.html").resolve())
         if page is None:

@@ -1,5 +1,5 @@
-"""The book searches itself: what is read of a page, how passages are ranked, and that what readers
-type leads to its page, in node over the built book.
+"""The book's own search: what is read of a page, how passages are ranked, and that readers' queries
+lead to the right page, in node over the built book.
 """
 
 import json
@@ -30,7 +30,7 @@ FOUND = {
     "anisotropy": "notebooks/methods/geometry.html",
     "replace rates": "notebooks/simlm/table08_replace_rates.html",
 }
-"""What a reader types -> the page that must be among the first three."""
+"""A reader's query -> pages, one of which must be among the first three."""
 
 ASKED = {
     "why does the auto-encoder win here": [
@@ -76,8 +76,7 @@ ASKED = {
     ],
     "which method should I pick": ["ideas/choosing-a-method"],
 }
-"""Twenty questions in words of a reader's own, written before any was tried -> pages that answer
-them.
+"""Twenty questions in a reader's own words, written before any was tried -> pages that answer them.
 """
 BOTH = """
 const index = book.index(await searchPage.json("book-texts"));

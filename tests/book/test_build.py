@@ -45,7 +45,7 @@ def built(tmp_path_factory) -> Path:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text("")
     (folder / "dr_lib").symlink_to(ROOT / "dr_lib")
-    # without what takes figures and notebooks from lessons, which are stubs
+    # without extensions that take figures and notebooks from lessons, which are stubs
     config = (ROOT / "_config.yml").read_text(encoding="utf-8")
     config = re.sub(r"^      - (slides|handouts)\n", "", config, flags=re.MULTILINE)
     (source / "_config.yml").write_text(config, encoding="utf-8")
@@ -61,7 +61,7 @@ def built(tmp_path_factory) -> Path:
 
 
 def build(folder: Path) -> str:
-    """Run jupyter-book, warnings as errors, on what changed; returns what it said."""
+    """Run jupyter-book on changed pages, warnings as errors; return its output."""
     program = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
     command = [
         *program,
@@ -88,13 +88,13 @@ def build(folder: Path) -> str:
 
 
 def test_a_group_of_tests_shares_a_worker(request):
-    """Else a build is made on every worker, as with a pytest that hides the names of groups."""
+    """Otherwise every worker makes a build, as with a pytest that hides the names of groups."""
     if request.config.getoption("loadgroup", False):
         assert request.node.nodeid.endswith("@book")
 
 
 def test_pages_pass_the_checks(built):
-    # of stubs, which are not made from a notebook, and of what lessons leave
+    # of stubs, which are not made from a notebook, and of outputs of lessons
     left_out = re.compile(
         r": no link to its notebook$|(handouts/\S+|slides\.html\S*) leads nowhere$"
     )

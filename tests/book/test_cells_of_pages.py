@@ -1,7 +1,6 @@
-"""What the cells of three pages compute themselves: which runs the page on trust takes for one row,
-the zero-shot page's average over collections, and the runs that the page of cases pairs. And that
-every figure outside the lessons says where its numbers come from, and that the dots on the lessons'
-matrices can be seen.
+"""Computations in the cells of three pages: which runs the page on trust treats as one row, the
+zero-shot page's average over collections, and the runs that the page of cases pairs. Also: every
+figure outside the lessons names its source, and the dots on the lessons' matrices are visible.
 """
 
 import ast
@@ -47,7 +46,7 @@ def test_another_seed_of_fresh_weights_is_the_same_row(row_of):
 
 
 def test_runs_that_learned_from_something_else_are_other_rows(row_of):
-    """They were one, and the record that was read last stood for all."""
+    """They were one row, represented by the last record read."""
     assert row_of() != row_of(pretraining__collection="squad") != row_of(pretraining__first="squad")
     assert row_of() != row_of(finetuning__pseudo_labels=True)
     assert row_of(objective="pair") != row_of(objective="pair", auxiliary__pseudo_labels__s_pos=0.8)
@@ -77,7 +76,7 @@ FIFTEEN = [*combinations(range(6), 2)]
 
 
 def own(number: int) -> tuple[int, int]:
-    """Two rows, or settings, that no other pair has."""
+    """Two rows, or settings, that occur in no other pair."""
     return 2 * number, 2 * number + 1
 
 
@@ -85,7 +84,7 @@ UP, DOWN = (statistics.Interval(mean, mean - 0.5, mean + 0.5) for mean in (1.0, 
 
 
 def test_a_share_of_orders_has_an_exact_interval_over_settings_where_all_agree(orders):
-    """It had none: 100 % of many pairs, all on a few settings, looked sure."""
+    """It had none: 100 % of many pairs, all on a few settings, looked certain."""
     pairs = [(both, own(20 * n + k), UP, UP) for n, both in enumerate(FIFTEEN) for k in range(20)]
     share, exact = orders["surviving"](pairs), binomtest(5, 5).proportion_ci()
     assert (share.mean, share.high) == (100, 100) and share.low == pytest.approx(100 * exact.low)
@@ -94,7 +93,7 @@ def test_a_share_of_orders_has_an_exact_interval_over_settings_where_all_agree(o
 
 
 def test_a_setting_that_turns_all_orders_counts_as_one_on_whichever_side_it_stands(orders):
-    """A setting's pairs were together only where it was the second one."""
+    """A setting's pairs were grouped only if it was the second one."""
     surviving, settings = orders["surviving"], range(12)
     every = [*enumerate(combinations(settings, 2))]
     by_place = [
@@ -113,7 +112,7 @@ def test_a_setting_that_turns_all_orders_counts_as_one_on_whichever_side_it_stan
 
 
 def test_of_two_collections_each_comes_first_once(orders):
-    """Names decided it: of a pair that is certain on the later name alone nothing was counted."""
+    """Names decided: a pair that is certain only on the later name was not counted."""
     unsure = statistics.Interval(-1.0, -3.0, 1.0)
     gaps = [(unsure, UP), (UP, unsure), (UP, UP)]
     pairs = [(("a", "b"), ("simlm", "mlm"), *both) for both in gaps]
@@ -123,8 +122,8 @@ def test_of_two_collections_each_comes_first_once(orders):
 
 
 def test_a_paper_s_number_is_that_of_the_stage_whose_row_it_stands_in():
-    """SimLM's first retriever stood beside the recall of the distilled one, RetroMAE with mined
-    negatives beside RetroMAE distilled.
+    """SimLM's first retriever was compared with the recall of the distilled one, RetroMAE with
+    mined negatives with RetroMAE distilled.
     """
     printed: dict[str, Any] = {}
 
@@ -133,7 +132,7 @@ def test_a_paper_s_number_is_that_of_the_stage_whose_row_it_stands_in():
         return SimpleNamespace(runs={}, table=shown, figure=shown)
 
     def shown(*_: object, **more: object) -> None:
-        """In place of what a page shows."""
+        """Replaces the page's display function."""
 
     space = {"papers": papers, "comparison": SimpleNamespace(Comparison=compared)}
     space |= {"study": "", "live": {}, "display": shown}
@@ -166,7 +165,7 @@ def average() -> Any:
 
 
 def record(place: str, values: np.ndarray) -> Any:
-    """What the cell reads of a run of a model that was used as it came."""
+    """The part of a record that the cell reads, of a ready-made model."""
     ids = [f"{place}{number}" for number in range(len(values))]
     scores = Scores(ids, {"nDCG@10": values})
     return Facts(
@@ -211,7 +210,7 @@ def test_differences_are_paired_in_each_collection(average):
 
 
 def test_two_trainings_are_alike_where_seed_code_precision_and_device_are_the_same():
-    """A count of won and lost queries compares no seed 0 with a seed 1, and no bf16 with fp32."""
+    """Counts of won and lost queries must not compare seed 0 with seed 1, or bf16 with fp32."""
 
     def trained(label, seed, precision="fp32", gpu="NVIDIA H100", epoch=5):
         return SimpleNamespace(
@@ -269,7 +268,7 @@ def test_every_figure_outside_the_lessons_names_its_source():
         for cell in nbformat.read(path, as_version=4).cells
         if cell.cell_type == "code" and (names := unsourced(cell.source))
     }
-    assert not lacking, f"figures without a line below that says where they come from: {lacking}"
+    assert not lacking, f"figures without a line of provenance: {lacking}"
 
 
 def luminance(colour: Any) -> float:
@@ -284,7 +283,7 @@ def contrast(one: Any, other: Any) -> float:
 
 
 def dark() -> tuple[figures.Palette, str]:
-    """The palette of dark pages, and their ground, from the style sheet."""
+    """The palette of dark pages, and their background, from the style sheet."""
     css = (ROOT / "book/_static/book.css").read_text(encoding="utf-8")
     colour = dict(re.findall(r"--dr-figure-([\w-]+): (#\w{6});", css))
     series = tuple(colour[f"series-{n}"] for n in range(1, 9))
@@ -296,7 +295,7 @@ def dark() -> tuple[figures.Palette, str]:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("lesson", ["1_retriever", "6_passage_centric"])
 def test_dots_on_a_matrix_can_be_seen_on_every_cell(lesson, theme):
-    """Amber on the brightest blue was 1.1 to 1 on dark pages."""
+    """Amber on the brightest blue had a contrast of 1.1 to 1 on dark pages."""
     palette, ground = dark() if theme == "dark" else (figures.PALETTE, figures.GROUND)
     cells = nbformat.read(ROOT / f"notebooks/lessons/{lesson}.ipynb", as_version=4).cells
     (source,) = (cell.source for cell in cells if '"o"' in cell.source)

@@ -1,6 +1,4 @@
-"""Every claim and table of the papers: what `book/papers` names is there; a study may be on the
-list of what is planned.
-"""
+"""Every claim and table of the papers: all names in `book/papers` exist, or are planned."""
 
 import re
 from pathlib import Path
@@ -15,8 +13,8 @@ from dr_lib.files import read_json
 from dr_lib.lab import load_records, recorded_folder
 
 ROOT = places.project_root()
-# Pages that are still to be written, the studies whose records they will make, and rows that a page
-# is to gain. A claim of the papers may name one of these until it is there; then its line goes.
+# Pages still to be written, studies whose records they will make, and rows still to be added. A
+# claim of the papers may name one of these until it exists; then its line is removed.
 PLANNED = {
     "pages": {"notebooks/dpr_paq/table01_bases": ["dpr_paq/table01-bases"]},
     "rows": {"dpr_paq/table03-tuned": ["Reddit, then dialogues, 4 x 256"]},
@@ -93,9 +91,7 @@ def test_every_claim_is_answered_or_says_why_not(claims):
 
 
 def test_no_reason_of_an_answer_says_what_is_still_to_do(claims):
-    """It stands beside the verdict when that has been done; which rows are missing follows from the
-    records.
-    """
+    """It would be outdated once that is done; which rows are missing follows from the records."""
     words = re.compile(
         r"\bstill\b|to be (run|made|measured)|\bneeds?\b|not yet|recorded", re.IGNORECASE
     )
@@ -125,7 +121,7 @@ def test_every_study_and_label_that_a_claim_names_can_be_made(claims, notebooks,
 
 
 def test_no_row_of_a_claim_is_left_out_that_is_recorded_under_its_own_name(claims, records):
-    """It would be told as not run, and a best of all be chosen without it."""
+    """It would be reported as not run, and the best row be chosen without it."""
     left_out = []
     for claim in (claim for claim in claims if claim.answered_by):
         named, carrying = claim.answered_by, claim.answered_by.pairs or claim.pairs
@@ -243,7 +239,7 @@ def test_masked_terms_lead_with_records_and_say_what_the_build_computed():
 
 
 def test_no_page_gives_a_verdict_of_a_smoke_run():
-    """The badge of a verdict is a record's or a larger run's; a plan's is of records alone."""
+    """The badge of a verdict comes from records or larger runs; a plan's only from records."""
     for path in sorted((ROOT / "notebooks").rglob("*.ipynb")):
         for cell in read_json(path)["cells"]:
             source = "".join(cell["source"])

@@ -1,4 +1,4 @@
-"""The data page has a sheet for every collection, and the status page says which are here."""
+"""The data page has a sheet for every collection, and the status page says which are available."""
 
 import re
 
@@ -11,7 +11,7 @@ from dr_book.data.sheets import Sheet, sheet, sheets
 from dr_book.measured import recorded_collections
 
 MADE_BY_RUNS = {"made tokens"}
-"""Collections behind records that no one could keep: drawn by the run that measured them."""
+"""Collections behind records that cannot be stored: drawn by the run that measured them."""
 
 
 def test_every_collection_behind_a_record_has_a_sheet():

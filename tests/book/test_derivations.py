@@ -1,5 +1,5 @@
-"""What the idea pages derive, checked in numbers: the optimum of the contrastive loss, of an
-auto-encoder without order, the example of a floor, and drawing by sorted noise.
+"""Derivations on the idea pages, checked numerically: the optimum of the contrastive loss, of an
+auto-encoder without word order, the example of a floor, and sampling by sorted noise.
 """
 
 import math
@@ -32,7 +32,7 @@ def test_contrastive_loss_is_smallest_at_the_log_ratio():
     steps.step(loss)
     apart = scores.detach() - (right / wrong).log()
     assert (apart - apart.mean()).abs().max() < 1e-4
-    # it is not the probability of the passage alone
+    # it is not only the probability of the passage
     assert (scores.detach() - right.log()).std() > 0.1
 
 

@@ -1,5 +1,5 @@
-"""The package says what it needs, the lock pins it with digests, the conda file names the same
-versions.
+"""The package declares its requirements, the lock pins them with digests, and the conda file has
+the same versions.
 """
 
 import ast
@@ -29,12 +29,12 @@ MADE = (
     "pyproject.toml",
 )
 OURS = {"dr_lib", "dr_book"}
-ASKED_FOR = {"bm25s"}  # by one conversion, which says how to get it where it is not there
+ASKED_FOR = {"bm25s"}  # needed by one conversion, which says how to install it
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def plain(name: str) -> str:
-    """A package's name as all spellings of it have in common."""
+    """A package's normalised name."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -58,7 +58,7 @@ def conda() -> tuple[list[str], dict[str, Requirement]]:
 
 
 def direct(*extras: str) -> dict[str, Requirement]:
-    """What pyproject.toml asks for by itself."""
+    """The direct requirements in pyproject.toml."""
     named = [line for extra in extras for line in PROJECT["optional-dependencies"][extra]]
     return {plain(one.name): one for one in map(Requirement, PROJECT["dependencies"] + named)}
 
@@ -191,8 +191,8 @@ def test_jobs_of_the_workflow_run_what_the_makefile_has():
 
 
 def test_what_readers_are_told_to_install_can_search():
-    """faiss is in an extra, since two builds of it share one folder; the conda file and the locks
-    have it by name.
+    """faiss is in an extra, since its two builds share a folder; the conda file and the locks name
+    it.
     """
     pages = [
         ROOT / "README.md",

@@ -1,5 +1,5 @@
-"""Exercises of lessons, bug hunts and idea pages: each stub is told what is wrong, each solution is
-correct and runs, and no solution reaches a student.
+"""Exercises of lessons, bug hunts and idea pages: each stub gets a message about its mistake, each
+solution is correct and runs, and no solution reaches a student.
 """
 
 import ast
@@ -22,20 +22,20 @@ NOTEBOOKS = with_exercises()
 BUGS = [path for path in NOTEBOOKS if path.stem.startswith("bugs_")]
 LESSONS = [path for path in NOTEBOOKS if path.parent.name == "lessons"]
 MINUTE = 60
-"""Seconds of a processor core that a lesson may take, its exercises solved."""
+"""Processor seconds that a lesson may take, with its exercises solved."""
 FEW = 4
 
 
 @dataclass
 class Trainings:
-    """Runs a few steps of each training and adds up what the others would take: exercises ask
-    about rules, which hold whatever was learned.
+    """Runs a few steps of each training and extrapolates the time of the others: exercises are
+    about rules that hold whatever was learned.
     """
 
     left_out: float = 0.0
 
     def few(self, steps: Iterable) -> Iterator:
-        """The first of the steps; all but their first one, which warms up, tell how long one is."""
+        """The first steps; all but the first one, which warms up, are timed."""
         steps, started = list(steps), 0.0
         for number, step in enumerate(steps[:FEW]):
             started = time.process_time() if number == 1 else started
@@ -178,13 +178,12 @@ ANSWERS = {
         },
     },
 }
-"""Notebook -> exercise -> answers that students write -> what they should be told."""
+"""Notebook -> exercise -> students' answers -> expected messages."""
 
 
 def said(path: Path) -> tuple[dict[str, str], float]:
-    """Runs a lecturer's copy in this process: cell -> what it prints, and the seconds of a
-    processor core that all of its trainings' steps would take with it; and after each solution
-    other answers, right and wrong.
+    """Runs a lecturer's copy in this process, and after each solution other answers, right and
+    wrong. Returns cell -> output, and the processor seconds with all steps of its trainings.
     """
     trainings, start = Trainings(), time.process_time()
     space: dict = {"__name__": path.stem, "display": lambda shown: None, "few": trainings.few}
@@ -217,7 +216,7 @@ def test_every_lesson_and_bug_hunt_has_exercises():
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_stubs_are_told_what_is_wrong_and_solutions_are_correct(path: Path):
     printed, seconds = said(path)
-    # what a page says of lessons; the same on a busy machine, for it is the processor's time
+    # as a page says of lessons; processor time, which is the same on a busy machine
     assert seconds < MINUTE
     stubs = exercises(json.loads(path.read_text(encoding="utf-8")))
     assert len(stubs) >= 2
@@ -240,7 +239,7 @@ def test_every_fault_has_one_function_one_scheme_and_its_reason(path: Path):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_student_is_given_no_solution(path: Path):
-    """Not in the notebook that a page is made from, which is also the one to download."""
+    """Not even in the notebook behind a page, which is also the one to download."""
     text = "".join("".join(cell.source) for cell in nbformat.read(path, as_version=4).cells)
     for name, solution in solutions(path).items():
         bodies = [
@@ -264,7 +263,7 @@ def test_copies_are_written_by_the_paths_of_the_notebooks(tmp_path: Path):
 
 def test_an_exercise_without_a_solution_is_named(monkeypatch):
     monkeypatch.setattr("lecturer.solutions", lambda path: {})
-    with pytest.raises(ValueError, match="without partner"):
+    with pytest.raises(ValueError, match="without its counterpart"):
         lecturers_copy(NOTEBOOKS[0])
 
 

@@ -1,5 +1,5 @@
-"""The explorers of temperature and of test sets: their scripts compute what the library computes
-(where node is).
+"""The explorers of temperature and of test sets: their scripts compute the same as the library (if
+node is installed).
 """
 
 import json
@@ -27,7 +27,7 @@ FOLDER = ROOT / "book" / explorers.FOLDER
 
 @pytest.fixture(scope="module")
 def run() -> Callable[[str, str], Any]:
-    """Run JavaScript that returns a value, with one of the scripts at hand."""
+    """Run JavaScript that returns a value, with one of the scripts loaded."""
     if not shutil.which("node"):
         pytest.skip("needs node (Debian: apt install nodejs)")
 
@@ -213,7 +213,7 @@ def test_what_was_chosen_stands_in_the_address_and_a_link_brings_it_back(tmp_pat
         assert chosen["hash"] == "#test-sets-here" and "With 630 queries" in said
         browser.visit(page, chosen["address"])
         assert browser.run(SAID) == said and browser.run(STATE)["values"] == chosen["values"]
-        assert "pair" not in chosen["address"], "what is as it began is not said"
+        assert "pair" not in chosen["address"], "defaults are not in the address"
         browser.run("document.getElementById('sets-queries').focus()")
         browser.press("ArrowLeft")
         assert browser.run("location.search") == "?predict=&sets-draw=2"

@@ -1,5 +1,5 @@
-"""The first page, its questions and its figures against counts that are made another way; and the
-README, which fits one screen.
+"""The first page, its questions and its figures against independent counts; and the README, which
+fits one screen.
 """
 
 import itertools

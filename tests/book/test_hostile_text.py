@@ -1,6 +1,4 @@
-"""Text that would like to be markup, through both pages that show a reader's own text, in a real
-browser.
-"""
+"""Text with hostile markup, on both pages that show a reader's own text, in a real browser."""
 
 import json
 import shutil
@@ -44,16 +42,12 @@ TURNED = """[...document.querySelectorAll('%s')].filter(({firstChild: text}) => 
         return range.getBoundingClientRect().left; };
     return left(0) > left(1);
 }).length"""
-"""How many texts of the page's own are written from right to left, because a passage's text before
-them said so.
-"""
+"""How many of the page's own texts run right to left because of a passage's text before them."""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A judged collection of such texts as ids, titles, passages, and questions; its own name is
-    one too.
-    """
+    """A judged collection with such texts as ids, titles, passages, questions and name."""
     place = tmp_path_factory.mktemp("hostile") / f"<img src=x onerror={RUN}>"
     rows = [
         {"_id": one.split()[0] + str(i), "title": one, "text": f"{one} {one}"}
@@ -83,7 +77,7 @@ def look(browser: Browser, page: Path) -> None:
 
 
 def harmless(browser: Browser, page: Path, shown: str) -> None:
-    """Nothing ran, nothing was asked for elsewhere, and every hostile text is to be read, letter by
+    """Nothing ran, nothing was requested from elsewhere, and every hostile text is shown letter by
     letter.
     """
     assert browser.run(BROKEN_OUT) == NOTHING
@@ -104,7 +98,7 @@ def test_the_page_of_a_comparison_shows_hostile_text_as_text(folder, tmp_path):
         assert browser.run(marks) == len(HOSTILE)
         assert browser.run(TURNED % ".dr-search .verdict-held") == 0
         assert browser.run("document.title").startswith("<img src=x onerror=")
-        # were one text not escaped, the page's policy would still let nothing of it run or load
+        # even if a text were not escaped, the page's policy would not let it run or load anything
         browser.run("document.body.innerHTML += '<img src=x onerror=\"document.title = 1\">'")
         browser.wait("document.images[0].complete")
         assert browser.run("document.title").startswith("<img src=x onerror=")

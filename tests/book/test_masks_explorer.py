@@ -1,5 +1,5 @@
 """The masks explorer: its data are small and escaped, and its script draws by the library's rules
-(where node is).
+(if node is installed).
 """
 
 import json
@@ -57,7 +57,7 @@ def sources(tmp_path_factory) -> Sources:
 
 @pytest.fixture(scope="module")
 def first(sources) -> int:
-    """Row of the passage that the page begins with."""
+    """Row of the passage shown first."""
     return int(masks_explorer.typical_first(sources, masks_explorer.chosen_rows(sources))[0])
 
 
@@ -77,7 +77,7 @@ def data(written) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, written) -> Callable[[str], Any]:
     """Run JavaScript that returns a value, with `masks`, `tables` and `words` (of the first
-    passage) at hand.
+    passage) defined.
     """
     if not shutil.which("node"):
         pytest.skip("needs node")
@@ -104,7 +104,7 @@ def run(tmp_path_factory, written) -> Callable[[str], Any]:
 
 
 def flat(mask: list[list[bool]]) -> np.ndarray:
-    """The script's mask, a list a word, as one list of pieces."""
+    """The script's mask, which has a list per word, as one list of pieces."""
     return np.array([hidden for word in mask for hidden in word])
 
 
@@ -126,7 +126,7 @@ def test_data_hold_words_with_their_pieces_counts_and_importances(data, sources,
 
 
 def test_data_are_small(written, monkeypatch, sources):
-    # The pieces of the tokenizer are all there; what grows with the collection is bounded.
+    # The pieces of the tokenizer are all there; data that grow with the collection are bounded.
     most_a_word = 24 * masks_explorer.MOST_WORDS
     assert len(written["data.js"]) + most_a_word < 300_000
     monkeypatch.setattr(masks_explorer, "MOST_WORDS", 1)

@@ -1,5 +1,5 @@
-"""Numbers in prose come from records, by the role `measured`, or from files of measurements; those
-that were typed say what they are.
+"""Numbers in prose come from records, by the role `measured`, or from files of measurements; typed
+numbers state their source.
 """
 
 import re
@@ -32,12 +32,12 @@ RESULT = re.compile(
     r" \d+\.\d|\d+\.\d+ \[[-+]?\d"
 )
 NO_RECORD = re.compile(r"\btrials?\b|\bpaper's?\b|\bTable \d|cite:|not records")
-"""Words of a paragraph whose numbers are no record's: a trial that says so, or the paper's own."""
+"""Words of a paragraph whose numbers are not from records: declared trials, or the paper's own."""
 
 
 def paragraphs(text: str) -> list[str]:
-    """Paragraphs without code, formulas and the role's own cells; what follows a heading knows its
-    paragraphs before.
+    """Paragraphs without code, formulas and the role's own cells, each with the paragraphs before
+    it in its section.
     """
     text = re.sub(r"```.*?```|\$\$.*?\$\$|<svg.*?</svg>", "", text, flags=re.DOTALL)
     text = re.sub(r"\{measured\}`[^`]*`|`[^`]*`|\$[^$]*\$", "", text)
@@ -48,7 +48,7 @@ def paragraphs(text: str) -> list[str]:
 
 
 def typed(text: str) -> list[str]:
-    """Results that stand in prose without a record."""
+    """Results in prose without a record."""
     found = []
     for pair in paragraphs(text):
         section, _, part = pair.partition("\0")
@@ -302,7 +302,7 @@ def test_pages_say_chance_and_the_glossary_has_the_term():
 
 
 def test_records_are_read_before_the_processes_that_read_pages_are_forked(monkeypatch):
-    """Each of six read all records of the book by itself."""
+    """Each of six processes read all records of the book."""
     app, read = Mock(), Mock()
     monkeypatch.setattr(measured_numbers, "by_configuration", read)
     measured_numbers.setup(app)

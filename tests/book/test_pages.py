@@ -1,5 +1,5 @@
-"""The page checks find what they should, the table of contents and the pages agree, and the tests'
-browser waits through a change of the page.
+"""The page checks find every kind of fault, the table of contents and the pages agree, and the
+tests' browser waits through a change of the page.
 """
 
 import json
@@ -192,7 +192,7 @@ def test_style_sheet_and_figures_use_the_same_colours():
 
 @needs_chromium
 def test_on_a_phone_a_question_to_start_from_does_not_cover_its_ranks(tmp_path):
-    """The cell of a name is bounded there, and the button in it is no wider."""
+    """The width of a name's cell is bounded there, and the button in it is not wider."""
     question = (
         '<td><button class="question">Checks validity of typically used arguments</button></td>'
     )
@@ -293,7 +293,7 @@ def test_a_per_cent_sign_or_unit_stays_with_its_number_but_code_is_left_alone():
 
 @needs_chromium
 def test_what_scrolls_sideways_is_reached_by_keyboard_and_nothing_else(tmp_path):
-    """At every width, and also where a folded line opens."""
+    """At every width, and also if a folded line is opened."""
     wide = '<table class="table"><tr><td><div style="width: 500px">x</div></td></tr></table>'
     tables = (
         f'<div class="dr-table">{wide}</div><details><div class="formula">{wide}</div></details>'
@@ -410,7 +410,7 @@ def test_a_run_that_was_made_again_has_its_numbers_with_or_without_a_training():
     ],
 )
 def test_records_are_linked_from_pages_of_any_depth(page, leads):
-    """A link of a figure on your_corpus, which lies one folder higher than others, led nowhere."""
+    """A link of a figure on your_corpus, which is one folder above the others, was dead."""
     body = '<a href="../../book/records/laptop/a.jsonl.xz">a</a> <a href="../../book/other">b</a>'
     changed = at_depth(body, page.count("/"))
     assert f'href="{leads}laptop/a.jsonl.xz"' in changed and 'href="../../book/other"' in changed

@@ -1,4 +1,4 @@
-"""The pieces whose drawing answers: what they are drawn from, and that keys reach all of it."""
+"""The interactive drawings: their data, and that all of them can be used by keyboard."""
 
 import json
 import re
@@ -31,7 +31,7 @@ FOLDER = ROOT / "book" / "extra" / "explorers"
 
 
 def in_node(name: str, code: str):
-    """What a piece's functions return; `it` has them."""
+    """The value of an expression in which `it` has a piece's functions."""
     program = (
         f"const it = require('./{name}.js'); console.log(JSON.stringify((() => {{{code}}})()));"
     )

@@ -1,5 +1,5 @@
-"""Predict, then look: the options are rows of the page's table, and the result is in view; only a
-teacher's link makes it wait for an answer, and never on paper.
+"""Predict, then look: the options are rows of the page's table, and the result is visible; only a
+teacher's link hides it until there is an answer, and never on paper.
 """
 
 import re
@@ -56,7 +56,7 @@ def test_options_are_rows_of_the_papers_table_and_the_page_is_about_it(page):
 @pytest.mark.parametrize("page", QUESTIONS)
 def test_the_question_stands_before_every_result_of_its_page(page):
     notebook = nbformat.read(ROOT / f"{page}.ipynb", as_version=4)
-    # no verdicts: to judge takes long
+    # no verdicts: judging is slow
     entries = [one for one in ledger("smoke") if one["page"] == page]
     first = arrange(notebook, page, entries, "<p>links</p>", prediction_html(QUESTIONS[page]))[
         "cells"
@@ -157,7 +157,7 @@ def test_with_a_teachers_link_the_result_waits_by_keyboard_and_is_there_on_paper
         assert said == "You chose masked LM: 2nd of 2 in the paper." and browser.run(SHOWN)
         assert browser.run(CONTENTS)
         browser.visit(page, "?predict")
-        assert browser.run(SHOWN), "who has answered is not asked again"
+        assert browser.run(SHOWN), "a reader who has answered is not asked again"
         assert browser.complaints == []
 
 

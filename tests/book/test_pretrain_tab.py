@@ -27,7 +27,7 @@ MASK = 3
 @pytest.fixture(scope="module")
 def run() -> Callable[[str], Any]:
     """Run JavaScript that returns a value, with `pretrain`, a small `model` and three `sequences`
-    at hand.
+    defined.
     """
     if not shutil.which("node"):
         pytest.skip("needs node (Debian: apt install nodejs)")
@@ -62,7 +62,7 @@ def arrays(told: dict[str, Any]) -> dict[str, Tensor]:
 
 
 class Twin:
-    """The same model for one sequence at a time, as one would write it in torch."""
+    """The same model in plain torch, for one sequence at a time."""
 
     def __init__(self, told: dict[str, Any]):
         self.at = {name: one.requires_grad_() for name, one in arrays(told).items()}

@@ -1,6 +1,4 @@
-"""What a page says of the book's records is what they are: numbers come from them, and orders that
-prose states hold.
-"""
+"""Statements on pages agree with the book's records: their numbers, and the orders in prose."""
 
 import ast
 import operator
@@ -352,7 +350,7 @@ SAID = {
             f"methods/main; {row}; MRR@10"
             for row in ("BM25", "SimLM", "none", "PAIR", "SimLM, no fine-tuning")
         ],
-        [  # passages alone are no reason: ICT has no more, and compares two texts
+        [  # reading only passages is not the reason: so does ICT, which compares two texts
             "dpr_paq/table04; ICT, no fine-tuning; MRR@10",
             "methods/main; SimLM, no fine-tuning; MRR@10",
         ],
@@ -454,15 +452,15 @@ SAID = {
         ["cdmae/table06; SimLM; GPU ms", "cdmae/table06; RetroMAE; CPU ms"],
     ],
 }
-"""Page -> orders that its reading states, each from high to low. Where a new record breaks one, the
-prose has to change.
+"""Page -> orders that its text states, each from high to low. If a new record breaks one, the prose
+has to change.
 """
 
 value = cache(lambda cell: float(measured(cell).replace(",", "")))
 
 
 def opening(path: Path) -> list[str]:
-    """The paragraphs of the first cell of a notebook: title, question, what is seen and why."""
+    """The paragraphs of the first cell of a notebook: title, question, result and reason."""
     return nbformat.read(path, as_version=4).cells[0].source.split("\n\n")
 
 
@@ -635,9 +633,7 @@ PERHAPS = {
         "DPR-PAQ minus DPR-PAQ, first round; MRR@10",
     ],
 }
-"""Study -> differences that prose calls certain, or chance perhaps; in MRR@10 where none is
-named.
-"""
+"""Study -> differences that prose calls certain, or perhaps chance; in MRR@10 by default."""
 
 
 @pytest.mark.parametrize(
@@ -703,14 +699,14 @@ FINDINGS = {
         "pair/table03; w/o PT minus Complete (PAIR)"
     ],
 }
-"""Bold finding of a paper's page -> the differences that carry it, as of `SURE`."""
+"""Bold finding of a paper's page -> the differences that support it, as in `SURE`."""
 
 UNTRAINED = {
     "Generated questions help before fine-tuning; after it their gain is too small to see.",
     "Before fine-tuning, generated questions put the answer among the first 20 for a third more of"
     " all questions.",
 }
-"""Findings against the base model as it comes, which has no seeds."""
+"""Findings against the untrained base model, which has no seeds."""
 
 HEDGES = re.compile(r"\b(may|probably|open|close)\b|\?$")
 
@@ -1135,7 +1131,7 @@ def test_the_page_on_the_bottleneck_leads_with_what_it_says_first():
 
 
 def test_the_page_on_the_bottleneck_is_read_in_five_minutes():
-    """And leads to the page that has the rest."""
+    """And links to the page with the rest."""
     page = ROOT / "notebooks" / "methods" / "what_the_bottleneck_buys.ipynb"
     cells = nbformat.read(page, as_version=4).cells
     words = sum(len(cell.source.split()) for cell in cells if cell.cell_type == "markdown")
@@ -1183,7 +1179,7 @@ def test_what_equal_budgets_says_of_masked_lm_holds_among_all_its_comparisons():
 
 
 def reading(name: str) -> str:
-    """What a page says is seen."""
+    """The text of a page about its result."""
     return opening(ROOT / "notebooks" / f"{name}.ipynb")[2]
 
 

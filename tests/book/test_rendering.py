@@ -1,5 +1,5 @@
-"""What reaches a page as it was meant: docstrings, formulas as MathML, listings without the spans
-that colour nothing.
+"""Rendering of docstrings, of formulas as MathML, and of listings without spans that colour
+nothing.
 """
 
 import html
@@ -24,7 +24,7 @@ from sphinx.ext.napoleon import Config, GoogleDocstring
 
 
 def rendered(what: str, *lines: str) -> list[str]:
-    """What our extension and then napoleon make of a docstring."""
+    """A docstring after our extension and then napoleon."""
     text = list(lines)
     for repair in (split_names, keep_sentence):
         repair(None, what, "module.name", SimpleNamespace(), None, text)
@@ -83,8 +83,8 @@ def test_a_measure_is_no_address_of_mail():
 
 
 def drawn(latex: str, *, display: bool = False) -> list[tuple[str, str]]:
-    """Tag and text of all parts with text or of width, without the annotation and docutils'
-    invisible operator.
+    """Tag and text of all parts with text or width, without the annotation and docutils' invisible
+    operator.
     """
     root = ElementTree.fromstring(to_mathml(latex, display=display).replace("&ApplyFunction;", ""))
     parts = [(part.tag.split("}")[1], (part.text or "").strip()) for part in root.iter()]

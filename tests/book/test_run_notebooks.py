@@ -1,5 +1,5 @@
-"""Batches of notebooks: each in a process of its own, whole outputs or none, failures named with
-their cell.
+"""Batches of notebooks: each in a separate process, complete outputs or none, failures reported
+with their cell.
 """
 
 import multiprocessing
@@ -90,7 +90,7 @@ def test_notebooks_share_nothing_but_what_was_imported(project, capsys):
 
 
 def test_kernels_of_several_threads_import_by_themselves_and_end(project, capsys):
-    """Forked beside running threads they would wait for ever."""
+    """Forked while threads are running, they would wait for ever."""
     load = "import sys\nwas = 'torch' in sys.modules\nimport torch\ntorch.set_num_threads(2)"
     write_notebook(
         project / "notebooks" / "a.ipynb",
@@ -121,8 +121,8 @@ print(names_in.cache_info().currsize > 50, records._loaded.cache_info().currsize
 
 
 def test_what_kernels_share_is_prepared_and_a_broken_record_ends_nothing(tmp_path):
-    """The process that prepares it would take all kernels with it; each page tells of what it
-    cannot read.
+    """An error in the preparing process would end all kernels; each page reports unreadable
+    records itself.
     """
     few = sorted(recorded_folder("laptop").glob("cdmae-*.jsonl.xz"))  # all take half a minute
     printed = []
@@ -154,7 +154,7 @@ def test_a_kernel_that_dies_is_a_failed_notebook(project, capsys):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked under Linux only")
 def test_a_kernel_ends_with_its_papermill(project, wait_for):
-    """What is killed leaves no kernel that goes on training, nor one that waits for ever."""
+    """A killed run leaves no kernel that continues training or waits for ever."""
     pid = project / "pid"
     write_notebook(
         project / "notebooks" / "long.ipynb",
@@ -192,7 +192,7 @@ def test_two_notebooks_of_one_name_elsewhere_are_refused(project):
         write_notebook(project / folder / "mine.ipynb", [])
         write_notebook(project / "notebooks" / folder / "table.ipynb", [])
     assert len(batch.find_notebooks([project / "notebooks"])) == 2, "these keep their folders"
-    with pytest.raises(InputError, match=r"mine.ipynb: several notebooks would have one result"):
+    with pytest.raises(InputError, match=r"mine.ipynb: several notebooks would write one result"):
         batch.find_notebooks([project / "a", project / "b"])
 
 
@@ -203,7 +203,7 @@ def run(project, capsys, *options: str) -> str:
 
 
 class Copy:
-    """A process in whose place the notebook is copied."""
+    """Replaces a process: copies the notebook."""
 
     exitcode = 0
 
@@ -330,7 +330,7 @@ def test_a_file_that_is_no_notebook_is_named(project, capsys):
     (project / "notebooks" / "one.ipynb").write_text("{}")
     assert main([str(project / "notebooks" / "one.ipynb")]) == 1
     assert capsys.readouterr().err.endswith(
-        "one.ipynb: is no notebook. Give a file that Jupyter has saved.\n"
+        "one.ipynb: is not a notebook. Give a file that Jupyter has saved.\n"
     )
 
 
@@ -357,7 +357,7 @@ def test_bars_are_cleared_and_everything_else_is_kept():
     ("script", "imports", "ends"),
     [
         ("run_notebooks.py", "dr_lib.lab", (130, [STOPPED])),
-        # beside it in the background of a shell, which has it ignore the signal
+        # in the background of a shell, which makes it ignore the signal
         ("generated_pages.py", "claims_glance", (-signal.SIGINT, [])),
     ],
 )

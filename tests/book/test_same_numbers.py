@@ -1,5 +1,5 @@
-"""Two pages of the built book never print different values of one configuration: every row of a
-table of records, on every page, has the number that one function gives it.
+"""Pages of the built book never print different values for one configuration: every row of a table
+of records, on every page, has the number computed by one function.
 """
 
 import html

@@ -1,5 +1,5 @@
-"""Search in the page: what the script computes is what the library computes (in node), and a
-browser answers from disk.
+"""Search in the page: the script computes the same as the library (in node), and a browser answers
+from disk.
 """
 
 import gzip
@@ -58,9 +58,7 @@ QUERIES = [*TYPED, *SENTENCES[-45:]]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A collection in BEIR layout: sentences of the book, each with the start of itself as its
-    question.
-    """
+    """A collection in BEIR layout: sentences of the book, each with its beginning as question."""
     place = tmp_path_factory.mktemp("sentences")
     lines = [
         {"_id": f"p{i}", "title": text.split()[0], "text": text}
@@ -103,8 +101,8 @@ def written(folder, retrievers, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(written) -> Callable[[str], Any]:
-    """Run JavaScript that returns a value, with `searchPage`, its parts and the 50 `queries` at
-    hand.
+    """Run JavaScript that returns a value, with `searchPage`, its parts and the 50 `queries`
+    defined.
     """
     if not shutil.which("node"):
         pytest.skip("needs node (Debian: apt install nodejs)")
@@ -172,7 +170,7 @@ def test_the_script_computes_the_librarys_vectors_and_products(run, retrievers, 
 
 
 def _part(file: Path) -> bytes:
-    """What the script of a part hands over."""
+    """The data in the script of a part."""
     text = file.read_bytes().decode()
     return gzip.decompress(
         _unspelled(re.fullmatch(r'searchPage\.part\("[\w-]+", "([^"\\\n\r\0]*)"\);\n', text)[1])

@@ -23,7 +23,7 @@ PAGES = expected_pages(ROOT / "_toc.yml")
 AXE = find_spec("axe_core_python")
 TAGS = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa")
 SAME = (".bd-sidebar-primary", ".bd-header", ".bd-footer")
-"""Parts that are the same on every page: looked at once."""
+"""Parts that are the same on every page, checked once."""
 PHONE, SCREEN = 390, 1200
 PATIENCE = 600.0  # seconds for axe-core
 COLOURS = "color-contrast"
@@ -40,10 +40,10 @@ FINDINGS = """axe.run(%s, %s).then(({ violations }) => violations
   .filter((one) => ["serious", "critical"].includes(one.impact))
   .flatMap((one) => one.nodes.map((at) =>
     `${one.id}: ${at.target.join(" ")}: ${at.failureSummary}`)))"""
-# Takes away every text that comes after four others of the same colours, by kind, class, style and
-# attributes of what it stands in and of all around that (rows of a table: odd and even), and what
-# is then empty: axe-core takes a millisecond for each. What is in drawings goes too, as it judges
-# nothing there. Forms stay whole. Leaves how many texts are gone.
+# Removes every text that comes after four others of the same colours, judged by tag, class, style
+# and attributes of its ancestors (rows of a table: odd and even), and elements that become empty:
+# axe-core takes a millisecond for each. Drawings are removed too, as it judges nothing there. Forms
+# stay whole. Records how many texts were removed.
 LESS_OF_THE_SAME = """(() => {
   const seen = new Map(), form = "button, select, input, textarea";
   let gone = 0;
@@ -66,7 +66,7 @@ LESS_OF_THE_SAME = """(() => {
   look(document.querySelector("main"), "");
   return gone;
 })()"""
-# What reaches beyond the window, and no part around it scrolls or hides it.
+# Elements that extend beyond the window, unless an ancestor scrolls or hides them.
 TOO_WIDE = """(() => {
   const width = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth <= width) return [];
@@ -85,7 +85,7 @@ NOT_ONCE = """[...document.querySelectorAll(".dr-figure")].filter((one) => one.c
   && [...one.querySelectorAll("svg")].filter((svg) => svg.checkVisibility()).length !== 1)
   .map((one) => one.querySelector("svg").ariaLabel.slice(0, 50))"""
 
-# Text of a drawing that a phone shows smaller than 12 pixels, in a thumbnail than 10.5.
+# Text of a drawing smaller than 12 pixels on a phone, or than 10.5 in a thumbnail.
 TOO_SMALL = """[...document.querySelectorAll("main svg text")]
   .filter((one) => one.textContent.trim() && one.checkVisibility())
   .map((one) => [one, one.getScreenCTM()])
@@ -94,8 +94,7 @@ TOO_SMALL = """[...document.querySelectorAll("main svg text")]
   .map(([one, size]) => `${size.toFixed(1)}: ${one.textContent.trim()}`).slice(0, 5)"""
 
 
-# Texts of a drawing that lie on each other or run together; those that are turned have boxes larger
-# than they are.
+# Texts of a drawing that overlap or touch; rotated ones have boxes larger than they are.
 OVERLAPS = """[...document.querySelectorAll("main svg")].filter((svg) => svg.checkVisibility())
   .flatMap((svg) => {
     const texts = [...svg.querySelectorAll("text")].filter((one) => one.textContent.trim()
@@ -106,8 +105,8 @@ OVERLAPS = """[...document.querySelectorAll("main svg")].filter((svg) => svg.che
       .map(([other]) => `${one.textContent.trim()} on ${other.textContent.trim()}`));
   }).slice(0, 5)"""
 
-# Texts of a drawing that reach beyond it, where they are cut off, and texts of a figure that a line
-# runs through; those of the grid may.
+# Texts of a drawing that extend beyond it, where they are cut off, and texts of a figure crossed by
+# a line other than the grid's.
 CUT_OR_STRUCK = """[...document.querySelectorAll("main svg")]
   .filter((svg) => svg.checkVisibility() && !svg.closest(".dr-grid"))
   .flatMap((svg) => {
@@ -132,13 +131,12 @@ CUT_OR_STRUCK = """[...document.querySelectorAll("main svg")]
     return [...cut, ...struck].map(([one]) => one.textContent.trim());
   }).slice(0, 5)"""
 
-# Tables that a phone cuts off: all of them have a form that fits.
+# Tables that a phone cuts off: every table has a form that fits.
 SCROLLS = """[...document.querySelectorAll("main :is(.dr-table, .pst-scrollable-table-container)")]
   .filter((one) => one.scrollWidth > one.clientWidth + 1)
   .map((one) => one.textContent.trim().slice(0, 50))"""
 
-# More than two screens of a phone in which nothing but text stands, before the page's first figure,
-# table or code.
+# More than two phone screens of nothing but text before the page's first figure, table or code.
 ONLY_TEXT = """(() => {
   const shown = (what) => [...document.querySelectorAll(`article :is(${what})`)]
     .filter((one) => one.checkVisibility()).map((one) => one.getBoundingClientRect());
@@ -179,16 +177,13 @@ def visit(browser: Browser, name: str, query: str = "") -> None:
     """Open a page of the book in the light theme, at the width of a screen."""
     browser.resize(SCREEN)
     browser.visit(HTML / f"{name}.html", query)
-    # What is folded as well: closed, axe-core would take the colour of what is drawn in its place
-    # for its background.
+    # Also folded parts: if they are closed, axe-core mistakes their background colour.
     browser.run("document.querySelectorAll('main details').forEach((one) => { one.open = true; })")
     show(browser, "light")
 
 
 def show(browser: Browser, theme: str) -> None:
-    """Another theme, without the time that colours take to change and that folded parts take to
-    appear.
-    """
+    """Switch the theme, without transitions of colours and folded parts."""
     at_once = "* { transition: none !important; animation: none !important }"
     style = f"Object.assign(document.createElement('style'), {{ textContent: '{at_once}' }})"
     browser.run(
@@ -203,8 +198,8 @@ def findings(
     without: Sequence[str] = (),
     but: Sequence[str] = (),
 ) -> list[str]:
-    """Serious findings of axe-core by tags or rules; parts of the page can be left out, and rules
-    of a tag.
+    """Serious findings of axe-core by tags or rules; parts of the page, and rules of a tag, can be
+    excluded.
     """
     where = {"include": [["html"]], "exclude": [[one] for one in without]}
     options = {
@@ -264,7 +259,7 @@ def test_text_alone_is_no_longer_than_a_screen_and_a_half_of_a_phone(browser, na
 
 
 def test_the_letters_of_the_index_of_modules_can_be_read_in_the_dark(browser):
-    """axe-core does not judge a text of one letter."""
+    """axe-core does not judge texts of a single letter."""
     visit(browser, "py-modindex")
     show(browser, "dark")
     ground = browser.run("getComputedStyle(document.querySelector('tr.cap')).backgroundColor")
@@ -303,7 +298,7 @@ def test_a_pale_text_among_many_of_its_kind_is_found(browser, tmp_path):
 
 
 def focus(browser: Browser, selector: str) -> None:
-    """Go to an element with the Tab key alone."""
+    """Go to an element using only the Tab key."""
     for _ in range(400):
         browser.press("Tab")
         if browser.run(f"document.activeElement.matches({json.dumps(selector)})"):
@@ -336,7 +331,7 @@ def test_no_slide_touches_the_edge_of_a_projector(browser):
     browser.visit(HTML / "teaching" / "slides.html")
     assert browser.run("document.querySelectorAll('section').length") > 40
     assert browser.run(SPILLED) == [] and browser.complaints == []
-    browser.press("n")  # the notes stand in a window of their own
+    browser.press("n")  # the notes are in a separate window
     assert browser.run("speaker !== null && speaker !== window")
     assert not browser.run("[...document.querySelectorAll('aside')].some(a => a.offsetHeight)")
 
@@ -482,7 +477,7 @@ def test_the_masks_explorer_works_by_keyboard(browser):
     "page", ["masks-explorer", "temperature-explorer", "pretrain-explorer", "queries-explorer"]
 )
 def test_a_phone_shows_a_control_and_what_it_does_within_a_screen_and_a_half(browser, page):
-    """Of the masks three screens of pictures stood before the first control."""
+    """On the page on masks, three screens of pictures preceded the first control."""
     visit(browser, f"ideas/{page}")
     browser.resize(PHONE, 844)
     shown = "[...document.querySelectorAll('.dr-explorer :is(select, input, button)')]"

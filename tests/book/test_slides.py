@@ -62,7 +62,7 @@ def test_a_unit_has_its_question_its_ideas_and_what_to_remember(built):
 
 
 def test_slides_are_one_landmark_and_have_one_tip_for_all_arrows(built):
-    """On pages each drawing brings its own tip."""
+    """On pages each drawing has its own tip."""
     page = built / "ideas" / "masks.html"
     tip = '<marker id="arrow-tip"><path/></marker>'
     page.write_text(page.read_text().replace("<title id", f"{tip}<title id"))
@@ -85,7 +85,7 @@ def test_what_a_slide_shows_is_named_by_page_and_place(built):
     page.write_text(page.read_text().replace("</div></article>", source))
     assert '<p class="dr-source">Records: x.</p>' in shown(built, "ideas/masks#2")
     for where in ("ideas/masks#3", "ideas/masks#b-title", "ideas/none#1"):
-        with pytest.raises(InputError, match="not there"):
+        with pytest.raises(InputError, match="missing drawing"):
             shown(built, where)
 
 
@@ -152,7 +152,7 @@ SMALL = """[...document.querySelectorAll("section :not(footer, footer *, svg tit
   .map((one) => { const { a, b } = one.closest("text")?.getScreenCTM() ?? { a: 1, b: 0 };
     return [parseFloat(getComputedStyle(one).fontSize) * Math.hypot(a, b), one.textContent]; })
   .filter(([size]) => size < 22).map(([size, text]) => `${size.toFixed(1)}: ${text}`)"""
-# What a part of a drawing cuts through; letters have empty room above and below them.
+# Elements cut by a part of a drawing; letters have empty space above and below.
 THROUGH = """[...document.querySelectorAll(".shown svg")].flatMap((drawing) => {
   const frame = drawing.getBoundingClientRect(), box = drawing.viewBox.baseVal;
   const scale = Math.min(frame.width / box.width, frame.height / box.height);
@@ -166,7 +166,7 @@ THROUGH = """[...document.querySelectorAll(".shown svg")].flatMap((drawing) => {
     return meets && (word.left < left - 1 || word.right > right + 1 || above < top
       || below > bottom);
   }).map((one) => one.textContent); })"""
-# On a screen a slide grows with what is on it; on paper the rest is cut off.
+# On a screen a slide grows with its content; on paper the rest is cut off.
 CUT = """[...document.querySelectorAll("section")].filter((slide) =>
   Math.max(slide.scrollHeight, slide.offsetHeight) > innerHeight)
   .map((slide) => slide.textContent.slice(0, 60))"""

@@ -1,5 +1,5 @@
-"""A later build does only what has changed, and all of it: sources keep their time, and what stands
-on a page from elsewhere is rendered again where it has changed.
+"""A later build renders only, and all, changed pages: sources keep their times, and a page is
+rendered again if content that it shows from elsewhere has changed.
 """
 
 import os
@@ -49,8 +49,8 @@ def root(tmp_path, monkeypatch) -> Path:
 
 
 def build(root: Path) -> bool:
-    """One build; returns whether it began with nothing. Pages become old, so that a new one
-    shows.
+    """One build; returns whether it began from scratch. Pages get old times, so that new ones are
+    noticed.
     """
     staging.begin(root)
     fresh = not (root / "_build" / "html").exists()
@@ -60,7 +60,7 @@ def build(root: Path) -> bool:
 
 
 def new_in_source(root: Path) -> list[str]:
-    """Files in the laid out sources that were touched since the last call."""
+    """Files in the staged sources that were touched since the last call."""
     found = staging.files(root / "_build" / "source")
     new = [name for name, path in found.items() if path.stat().st_mtime != OLD]
     for path in found.values():
@@ -202,8 +202,8 @@ PAGES = {
 
 @pytest.fixture
 def book(tmp_path, monkeypatch) -> Path:
-    """Pages of which one links to a heading of another, and one prints what a file of the library
-    holds.
+    """Pages of which one links to a heading of another, and one prints the content of a file of the
+    library.
     """
     code = tmp_path / "dr_lib" / "losses.py"
     code.parent.mkdir()
@@ -218,7 +218,7 @@ def book(tmp_path, monkeypatch) -> Path:
 
 
 def built(book: Path, page: str) -> str:
-    """A page as it stands after one more build."""
+    """A page after one more build."""
     app = SphinxTestApp(srcdir=book / "source", builddir=book / "built", buildername="html")
     app.build()
     app.cleanup()

@@ -1,5 +1,5 @@
 """The page of a table begins with its result: claims, leading figure, folded code; and its tables
-can be taken along.
+can be exported.
 """
 
 import json
@@ -117,7 +117,7 @@ def test_code_is_folded_and_parameters_are_one_cell():
     assert lesson[0]["source"].endswith("\n\n<p>links</p>")
     traps = arrange(notebook(), "notebooks/evaluation/traps", [], "<p>links</p>")["cells"]
     assert "dr-leading" in traps[0]["source"] and traps[0]["source"].endswith("<p>links</p>")
-    # a lesson is the same at every scale: what papermill put in is not shown
+    # a lesson is the same at every scale: papermill's parameters are not shown
     assert "scale = 1" in [cell["source"] for cell in lesson] and "scale = 2" not in str(lesson)
 
 
@@ -208,7 +208,7 @@ def test_folded_code_that_shows_nothing_joins_the_code_below_it():
         code("d"),
     ]
     cells = arrange(own, "notebooks/simlm/x", [])["cells"]
-    joined, last = cells[-4:-2]  # behind them stands the step by hand
+    joined, last = cells[-4:-2]  # followed by the step by hand
     assert (joined["source"], last["source"]) == ("a\n\n\nb\n\n\nc", "d")
     assert joined["outputs"][0]["data"]["text/html"] == "<p>c</p>"
     assert "hide-input" in joined["metadata"]["tags"]
@@ -346,7 +346,7 @@ def test_a_table_is_taken_along_as_csv_and_latex(tmp_path: Path):
 
 
 def page_with(body: str, styles: str = "") -> str:
-    """A page with the script that every page has, and with the book's styles or those given."""
+    """A page with the script of every page, and with the book's styles or the given ones."""
     head = f"<style>{styles or STYLE.read_text()}</style><script>{SCRIPT.read_text()}</script>"
     return f"<!DOCTYPE html><meta charset=utf-8>{head}{body}"
 
@@ -413,7 +413,7 @@ def test_on_a_phone_the_rows_of_a_table_of_sentences_are_blocks_with_the_names_o
 def test_on_a_phone_numbers_stand_below_their_heads_in_two_lines_where_one_is_too_narrow(
     tmp_path: Path,
 ):
-    """Before, such tables scrolled, and those of more words than numbers too."""
+    """Such tables used to scroll, as did those with more words than numbers."""
     value, said = interval_cell(Interval(0.836, 0.832, 0.839), digits=3), "a note that is long"
     numbers = [["PAIR", *[value] * 3, said, *[value] * 2]] * 4
     words = [["PAIR", 1, *["7c1193d55b"] * 5, 2, 3]] * 4
@@ -443,7 +443,7 @@ def test_on_a_phone_numbers_stand_below_their_heads_in_two_lines_where_one_is_to
                 *[False] * 3,
                 *[True] * 2,
             ]
-        # what a column of words says comes last
+        # a column of words comes last
         last = browser.run(f"[document.querySelector('td.across')].map{top}")[0]
         assert last > max(browser.run(f"{row}.map{top}"))
 
@@ -497,7 +497,7 @@ def test_one_switch_shows_the_code_of_a_page(tmp_path: Path):
     ("size", "tall"), [("270 250", False), ("272 296", True), ("270 500", True)]
 )
 def test_the_card_of_a_tall_figure_is_two_rows_high(tmp_path, size, tall):
-    """In the height of one its letters had six pixels."""
+    """In one row its letters were six pixels high."""
     figure = f'<div class="dr-figure dr-leading"><svg viewBox="0 0 {size}"></svg></div>'
     cells = [markdown("# PAIR, Figure 4: where"), code("", html=figure)]
     (tmp_path / "fig4.ipynb").write_text(json.dumps({"cells": cells}))

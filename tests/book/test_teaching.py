@@ -1,5 +1,5 @@
-"""The plan of lessons, a session's archive and the bake-off's table: nothing is taught before what
-it needs, the same archive has the same bytes, and a team's last file counts.
+"""The plan of lessons, a session's archive and the bake-off's table: prerequisites are taught
+first, archives are reproducible byte by byte, and a team's last file counts.
 """
 
 import itertools
@@ -134,8 +134,8 @@ def test_the_numbers_of_the_exam_are_those_of_the_records(parts):
 
 
 def test_the_assignment_can_be_done_from_the_file_of_records_alone():
-    """Ten lines of numpy on the file that is named: every pair ends within two tenths of what the
-    book says, and drawing articles moves the mean more than drawing questions does.
+    """Ten lines of numpy on the named file: every pair is within two tenths of the book's value,
+    and resampling articles varies the mean more than resampling questions.
     """
     (file,) = re.findall(r"`([\w-]+\.jsonl\.xz)`", ASSIGNMENT)
     with lzma.open(ROOT / "book" / "records" / "laptop" / file, "rt") as lines:
@@ -198,7 +198,7 @@ def test_an_archive_has_the_notebooks_as_they_are_stored_and_is_the_same_twice(t
 
 
 def test_an_archive_does_not_tell_what_its_readers_shall_predict(tmp_path: Path):
-    """What came out stands after all results, and every word of the page is still there."""
+    """The answer comes after all results, and every word of the page is still there."""
     asking = load_questions()
     units = [{"page": page, "question": "What came out?"} for page in asking]
     write_archive(tmp_path / "a.zip", units)
@@ -259,7 +259,7 @@ def test_a_name_of_an_archive_tells_route_and_session():
 
 
 def test_binder_installs_the_checkout():
-    """Not a copy of it: `dr_lib.places` finds the small base model beside the package."""
+    """Not a copy: `dr_lib.places` finds the small base model beside the package."""
     lines = (ROOT / ".binder" / "requirements.txt").read_text().splitlines()
     assert "-e .[cpu,book]" in lines
     assert (ROOT / ".binder" / "runtime.txt").read_text() == "python-3.11\n"
@@ -282,7 +282,7 @@ def record(
     seconds: dict[str, float] | None = None,
     clusters: Any = None,
 ) -> Any:
-    """What the table reads of a record; every fifth query is answered by nobody."""
+    """The part of a record that the table reads; no run answers every fifth query."""
     found = np.where(np.arange(queries) % 5, score, 0.0)
     return SimpleNamespace(
         label=team,
@@ -307,9 +307,7 @@ def record(
 def judged(
     records: list[Any], held_back: str = "", scale: str = "laptop", loaded: list[Any] | None = None
 ) -> dict[str, Any]:
-    """The names that the two cells of the table leave behind; `loaded` notes which folders are
-    read.
-    """
+    """The names defined by the two cells of the table; `loaded` notes which folders are read."""
 
     def load(place: Any, study: str) -> list[Any]:
         if loaded is not None:

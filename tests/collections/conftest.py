@@ -42,7 +42,7 @@ def as_lines(rows: list[Any]) -> str:
 
 @pytest.fixture
 def beir_folder(tmp_path: Path) -> Callable[..., Path]:
-    """Write a folder in BEIR layout; each part can be replaced (a str is written as it is) or left
+    """Write a folder in BEIR layout; each part can be replaced (a str is written verbatim) or left
     out with None.
     """
 
@@ -77,5 +77,5 @@ def beir_folder(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
-    """A cache of parsed collections of this test's own."""
+    """A cache of parsed collections for this test alone."""
     return tmp_path / "cache"

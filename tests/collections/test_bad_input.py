@@ -1,5 +1,5 @@
-"""Every defect of a collection ends in one error that names place and way out, and leaves nothing
-behind.
+"""Every defect of a collection ends in one error that names the place and the way out, and leaves
+nothing behind.
 """
 
 import contextlib
@@ -188,7 +188,7 @@ MISSING = {
 
 
 def message(folder: str | Path, cache: Path) -> str:
-    """The error of a load; nothing may be left in the cache but the folder of locks."""
+    """The error of a load; only the folder of locks may be left in the cache."""
     with pytest.raises(InputError) as caught:
         collections.load(folder, cache=cache, allow_duplicates=False)
     left = [path.name for path in cache.iterdir() if path.name != "locks"] if cache.exists() else []
@@ -458,7 +458,7 @@ def test_any_folder_is_a_collection_or_one_clear_error(tmp_path, corpus, queries
         except InputError as error:
             assert error.fix and error.where
             assert not [path for path in cache.glob("*") if path.name != "locks"]
-        else:  # what it says of itself is what can be written and read again
+        else:  # its own note can be written and read again
             asked = [
                 Query(row["id"], row["text"], tuple(row["answers"])) for row in loaded.queries()
             ]

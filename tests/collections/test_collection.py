@@ -1,5 +1,5 @@
-"""Samples are deterministic and nested, keep positives and order, and say what does not fit; from
-ids to rows.
+"""Samples are deterministic and nested, keep positives and order, and report what does not fit;
+ids become rows.
 """
 
 import datasets

@@ -1,5 +1,5 @@
-"""Folders as no sane program writes them: each opens or ends in one clear error, and what opens can
-be used. `make test-faults`.
+"""Folders that no sane program would write: each opens or ends in one clear error, and opened ones
+can be used. `make test-faults`.
 """
 
 import json
@@ -113,7 +113,7 @@ def test_a_fuzzed_folder_opens_or_ends_in_one_clear_error(tmp_path_factory, coun
 
 
 def use(folder: Path) -> bool:
-    """Read all of a folder; whether it opens."""
+    """Read a whole folder; return whether it opens."""
     try:
         collection = collections.load(str(folder))
     except InputError as error:

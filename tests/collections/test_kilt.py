@@ -1,4 +1,4 @@
-"""KILT's files as published, written small by hand."""
+"""KILT's published format, in small handwritten files."""
 
 import gzip
 import json
@@ -91,8 +91,8 @@ def test_paragraphs_are_passages_and_headings_are_not(folder, tmp_path):
 def test_all_paragraphs_of_a_piece_of_evidence_are_relevant(folder, tmp_path):
     collection = load(folder, cache=tmp_path / "cache")
     assert list(collection.splits) == ["dev"]
-    # the empty paragraph is no passage; its judgement stays in the denominator, as of all that is
-    # published
+    # the empty paragraph is not a passage; its judgement stays in the denominator, as for all
+    # published collections
     judged = {"290#1": 1, "290#2": 1, "290#3": 1, "291#1": 1}
     assert collection.qrels("dev") == {"nq/q1": judged}
     asked = collection.queries("dev")

@@ -41,7 +41,7 @@ def sentence(word: str, words: int) -> str:
 
 @pytest.fixture
 def text_folder(tmp_path):
-    """Three documents, one of them in a folder below, and files that are none."""
+    """Three documents, one of them in a subfolder, and files that are not documents."""
     folder = tmp_path / "texts"
     (folder / "deep").mkdir(parents=True)
     (folder / ".hidden").mkdir()
@@ -151,7 +151,7 @@ STARTS = {
 @pytest.mark.parametrize("ending", [".txt", ".csv", ".jsonl"])
 @pytest.mark.parametrize("kind", STARTS)
 def test_what_is_no_text_is_told_by_its_first_bytes(tmp_path, cache, kind, ending):
-    """And not to make UTF-8 of it as if it were Latin-1, after which it would be read."""
+    """And not converted to UTF-8 as if it were Latin-1, after which it would be read."""
     (tmp_path / f"a{ending}").write_bytes(STARTS[kind])
     with pytest.raises(InputError, match=kind.split(",")[0]) as caught:
         collections.load(tmp_path / f"a{ending}", cache=cache)
@@ -176,14 +176,14 @@ def test_of_a_file_beside_others_that_is_no_text_both_ways_out_are_named(tmp_pat
 @pytest.mark.parametrize("text", ["The sea is salt.", "Луна тянет воду моря."])
 @pytest.mark.parametrize("code", ["utf-16-le", "utf-16-be", "utf-32-le"])
 def test_a_text_in_utf_16_without_a_mark_is_not_read_as_single_letters(tmp_path, cache, text, code):
-    """Its bytes are UTF-8 too, of a letter between two zeros, or of another sign."""
+    """Its bytes are valid UTF-8 too: letters between zeros, or other characters."""
     (tmp_path / "a.md").write_bytes(text.encode(code))
     with pytest.raises(InputError, match=r"a\.md line 1: no text: zero bytes .*iconv -f utf-16le"):
         collections.load(tmp_path, cache=cache)
 
 
 def test_a_stray_zero_byte_is_no_reason_to_read_a_text_as_utf_16(tmp_path, cache):
-    """iconv would make Chinese signs of it."""
+    """iconv would turn it into Chinese characters."""
     (tmp_path / "a.txt").write_bytes(b"The sea\0 is salt.")
     with pytest.raises(InputError, match=r"all of it is UTF-16: iconv .*strays.* tr -d '\\0' <"):
         collections.load(tmp_path, cache=cache)
@@ -224,7 +224,7 @@ KINDS |= {".jsonl": '{{"text": "{}"}}\n'}
 def test_a_text_in_another_encoding_is_refused_and_never_read_as_other_signs(
     tmp_path, cache, code, text, kind
 ):
-    """Also where all of its bytes are ASCII."""
+    """Also if all of its bytes are ASCII."""
     (tmp_path / f"a{kind}").write_bytes(KINDS[kind].format(text).encode(code))
     with pytest.raises(InputError, match=rf"a\{kind}.*UTF-8|zero bytes") as caught:
         collections.load(tmp_path / f"a{kind}", cache=cache)
@@ -494,7 +494,7 @@ def test_fields_before_a_text_of_markdown_are_no_text_and_name_it(tmp_path, fiel
         "---\ntitle: never closed\nSalt.",
         "Salt.\n---\ntitle: x\n---\n",
         "---\ntitle: x\n\nSalt, and no field.\n---\n",
-        # never closed: every way to divide it into lines would be tried, twice as many a line
+        # never closed: every way to divide it into lines would be tried, doubling with each line
         "---\ntitle: x\n" + " y: z\n\n" * 60 + "Salt.",
     ],
 )
@@ -534,7 +534,7 @@ def test_headings_looked_for_at_line_starts_are_those_of_every_character(lines):
 
 
 def test_lines_that_are_passed_over_have_nothing_to_be_changed():
-    """Of every sign: no printable one is invisible, and no other than these breaks a word."""
+    """For every character: no printable one is invisible, and only these break a word."""
     signs = list(map(chr, range(sys.maxunicode + 1)))
     assert not any(sign.isprintable() for sign in signs if plain.INVISIBLE.match(sign))
     assert {sign for sign in signs if plain.FIRST.search(f"a{sign}")} == {*plain.BREAKS}
@@ -628,7 +628,7 @@ UNQUOTED = ['"Tides", they rise.', "Salt.", '"Why?', 'Because."', 'A 5" nail', '
 
 @pytest.mark.parametrize("ids", [True, False])
 def test_in_a_table_of_tabs_without_quoting_a_quote_is_a_sign(tmp_path, cache, ids):
-    """As in MS MARCO's: no row goes into another one's cell."""
+    """As in MS MARCO's: no row becomes part of another row's cell."""
     lines = [f"{row}\t{text}" if ids else text for row, text in enumerate(UNQUOTED)]
     head = "id\ttext" if ids else "text"
     (tmp_path / "a.tsv").write_text("\n".join([head, *lines]) + "\n", encoding="utf-8")
@@ -691,7 +691,7 @@ def test_a_cell_keeps_a_line_that_reads_as_the_tables_first_one(tmp_path):
 
 
 def test_texts_are_read_once_and_never_again(tmp_path, cache, monkeypatch):
-    """To say what is in them is kept with their passages; what lies beside them is looked at."""
+    """A description of their content is stored with the passages; files beside them are checked."""
     folder = tmp_path / "texts"
     folder.mkdir()
     for number in range(6):
@@ -1050,7 +1050,7 @@ def test_an_xhtml_page_is_read_without_a_warning(tmp_path, cache, recwarn):
 
 
 def test_a_packed_page_that_unpacks_without_end_is_named(tmp_path):
-    """Pages are parsed whole, so a small file could take all memory."""
+    """Pages are parsed as a whole, so a small file could use up all memory."""
     with gzip.open(tmp_path / "page.html.gz", "wb") as file:
         for _ in range(33):
             file.write(bytes(2**20))
@@ -1068,7 +1068,7 @@ def test_a_packed_page_that_unpacks_without_end_is_named(tmp_path):
     ],
 )
 def test_what_is_asked_or_called_is_not_taken_for_the_text(name, content, tmp_path):
-    """Else half of each line would be searched, and nobody would know."""
+    """Otherwise half of each line would be searched, unnoticed."""
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=r"field text is missing \(there are: .*(answer|descr)"):
         collections.load(tmp_path / name, cache=tmp_path / "cache")
@@ -1078,7 +1078,7 @@ def test_a_table_says_which_columns_are_not_read(tmp_path):
     (tmp_path / "parts.csv").write_text("id,title,text,price\na,Pump,It moves water.,7\nb,Fan,,8\n")
     found = collections.load(tmp_path / "parts.csv", cache=tmp_path / "cache")
     assert found.info["read"] == "read of each line: id, title, text; not read: price"
-    assert [*found.passages["text"]] == ["It moves water.", ""]  # a title alone is a passage
+    assert [*found.passages["text"]] == ["It moves water.", ""]  # a title without text is a passage
     (tmp_path / "chunks.jsonl").write_text('{"page_content": "Salt.", "metadata": {"page": 1}}\n')
     found = collections.load(tmp_path / "chunks.jsonl", cache=tmp_path / "cache")
     assert [*found.passages["text"]] == ["Salt."] and found.info["read"].endswith("read: metadata")

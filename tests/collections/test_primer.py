@@ -48,7 +48,7 @@ def passages(primer) -> dict[str, dict]:
 
 @pytest.fixture(scope="module")
 def questions(primer) -> dict[str, str]:
-    """Text of every question by its id, of all splits."""
+    """Id -> text of every question, of all splits."""
     return {row["id"]: row["text"] for split in primer.splits for row in primer.queries(split)}
 
 

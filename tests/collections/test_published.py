@@ -1,4 +1,4 @@
-"""`ir_datasets` ids become collections: checked on small data sets registered from local files,
+"""`ir_datasets` ids become collections: tested with small data sets registered from local files,
 without a network.
 """
 
@@ -24,8 +24,8 @@ NUMBERS = count()
 
 @pytest.fixture
 def registered(tmp_path) -> str:
-    """A data set in the shape of msmarco-passage: passages above, queries and judgements in
-    sub-ids.
+    """A data set with the structure of msmarco-passage: passages at the top, queries and judgements
+    in sub-ids.
     """
     name = f"toy-passage-{next(NUMBERS)}"
 
@@ -61,7 +61,7 @@ def test_what_is_tested_is_left_out_of_train_where_both_are_read(registered, tmp
     keys = {"split": "dev/small", "measures": ["MRR@10"]}
     recipe = lab.Recipe(collection=f"ir_datasets:{registered}", evaluation=keys)
     untrained = lab.Inputs(recipe.with_(evaluation__kind="bm25")).collection
-    assert not untrained._asked  # what trains nothing reads no training queries
+    assert not untrained._asked  # without training, no training queries are read
     inputs = lab.Inputs(recipe)
     assert inputs.collection is inputs.searched and [*inputs.collection.qrels("train")] == ["5"]
     assert [*inputs.searched.qrels("dev/small")] == ["2", "3"]
@@ -84,7 +84,7 @@ def test_defects_of_published_data_are_left_out_and_counted(registered, cache):
         counts["duplicate_texts"],
         counts["judgements_of_absent_passages"],
     ) == (1, 1, 1)
-    # a passage that nobody can find stays judged: recall is that of everybody's judgements
+    # a passage that cannot be found stays judged: recall refers to all judgements
     assert collection.qrels("dev/small") == {"2": {"8": 3}, "3": {"9": 0, "404": 2}}
     ranking = Ranking(["2", "3"], np.array([[1], [2]]), np.ones((2, 1)))
     scores = evaluate_split(ranking, collection, "dev/small", ["R@1", "nDCG@10"])
@@ -128,7 +128,7 @@ class Piece(NamedTuple):
 
 
 class Pieces(BaseDocs):
-    """Passages that know their document."""
+    """Passages with the id of their document."""
 
     def docs_iter(self) -> Iterator[Piece]:
         yield Piece("a", "One.", "Top", "page")

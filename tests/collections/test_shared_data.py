@@ -1,4 +1,4 @@
-"""Real collections load, or fail for a stated reason; skipped where `DR_DATA` names no folder."""
+"""Real collections load, or fail for a stated reason; skipped if `DR_DATA` names no folder."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 """SQuAD from the official files, through `datasets` and from the records' folder: one collection.
 
-The rules are tested on small files of the same format; that the whole collection comes to its
-digest is tested where `DR_DATA` has it, on files of both formats that are rebuilt from it.
+The rules are tested on small files of the same format; the digest of the whole collection is tested
+if `DR_DATA` has it, on files of both formats rebuilt from it.
 """
 
 import json
@@ -56,7 +56,7 @@ def official(tmp_path) -> Path:
 
 
 def load(folder: Path, cache: Path) -> Collection:
-    """A small SQuAD, which is never that of the records."""
+    """A small SQuAD, never the one of the records."""
     return collections.load(folder, cache=cache, allow_changes=True)
 
 
@@ -203,7 +203,7 @@ def test_as_many_but_other_texts_are_told(official, cache):
 
 
 def hub_rows(path: Path) -> list[dict]:
-    """Rows as `rajpurkar/squad` has them."""
+    """Rows in the format of `rajpurkar/squad`."""
     return [
         {
             "id": asked["id"],
@@ -222,7 +222,7 @@ def hub_rows(path: Path) -> list[dict]:
 
 
 def through_datasets(folder: Path, to: Path) -> Path:
-    """The official files as a repository of the hub: a file of rows for each part."""
+    """The official files as a hub repository: a file of rows for each part."""
     for part, name in squad.HUB_SPLITS.items():
         rows = datasets.Dataset.from_list(hub_rows(folder / squad.FILES[part]))
         rows.to_parquet(to / "data" / f"{name}-00000-of-00001.parquet")
@@ -258,12 +258,12 @@ REPEATED = {
     "Human Development Index": {11: 7},
     "Seven Years' War": {6: 2},
 }
-"""Positions of paragraphs that repeat another one, by article: all that the release has."""
+"""Article -> positions of paragraphs that repeat another one: all in the release."""
 
 
 @pytest.fixture(scope="module")
 def rebuilt(tmp_path_factory) -> Path:
-    """Both official files, made from the records' folder, with the paragraphs that stood twice."""
+    """Both official files, rebuilt from the records' folder, with the repeated paragraphs."""
     folder = (data_root() or Path()) / "squad"
     if not (folder / "corpus.jsonl.gz").is_file():
         pytest.skip("needs the folder squad under DR_DATA")

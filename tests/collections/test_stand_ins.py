@@ -15,7 +15,7 @@ from dr_lib.evaluation.nlu import load_nlu
 @pytest.fixture(autouse=True)
 def made_here(tmp_path, monkeypatch):
     monkeypatch.setenv("DR_CACHE", str(tmp_path))
-    # a few queries stand in every split here
+    # every split has a few queries here
     monkeypatch.setattr(collections.Collection, "without_tested", lambda self: self)
 
 
@@ -77,7 +77,7 @@ def test_each_query_stands_with_its_passage_and_with_the_one_before(tiny):
 def test_of_several_queries_about_one_passage_none_stands_with_it_as_a_wrong_one(
     beir_folder, cache, tmp_path, monkeypatch
 ):
-    """SQuAD asks five questions a paragraph in a row: three of four pairs would be called both
+    """SQuAD has five consecutive questions per paragraph: three of four pairs would be called both
     right and wrong.
     """
     asked = {

@@ -1,5 +1,5 @@
-"""What tables and figures read of a record, with scores made up on the spot; converters on small
-cuts of the sources' formats, which the tests write by hand.
+"""Substitutes for records with synthetic scores, for tables and figures; converters on small
+handwritten samples of the sources' formats.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from tests.dr_book.data.layouts import lay_out
 
 
 class Facts(SimpleNamespace):
-    """Facts of a record, and what `Record` reads off them."""
+    """Fields of a record, with the properties of `Record`."""
 
     searched_on, trained_on = Record.searched_on, Record.trained_on
     evaluation = Record.evaluation
@@ -80,7 +80,7 @@ def runs(record):
 
 @pytest.fixture
 def converted(tmp_path: Path) -> Callable[..., dict[str, list]]:
-    """What a converter makes of some files: path -> content, of a JSON file any value."""
+    """The output of a converter for some files: path -> content, any value for a JSON file."""
 
     def convert(name: str, files: dict[str, Any]) -> dict[str, list]:
         return CONVERTERS[name](Files(lay_out(tmp_path / "source", files)), **sheet(name).options)

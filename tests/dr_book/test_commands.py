@@ -1,5 +1,5 @@
-"""The command line: help with examples that parse; what is no text, no number, no YAML, endless or
-nowhere to be written ends in one line; a log holds plain lines.
+"""The command line: help with examples that parse; invalid text, numbers or YAML, endless input and
+unwritable places end in one line; a log has plain lines.
 """
 
 import errno
@@ -88,7 +88,7 @@ def test_help_says_how_many_passages_are_needed(capsys):
     with pytest.raises(SystemExit):
         main(["try", "--help"])
     told = " ".join(capsys.readouterr().out.split())
-    assert f"of {FEWEST_PASSAGES} passages at least" in told
+    assert f"at least {FEWEST_PASSAGES} passages" in told
 
 
 def test_a_search_waits_for_no_library_that_it_does_not_use():
@@ -116,7 +116,7 @@ def test_a_collection_that_cannot_be_opened_waits_for_no_model_library(command):
 
 
 def test_bm25_alone_searches_without_torch(tmp_path):
-    """Of a package that cannot be imported; in the library, and from the command line."""
+    """With a torch that cannot be imported; in the library, and from the command line."""
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('torch is not wanted')")
     (tmp_path / "animals.txt").write_text("The red fox runs.\n\nA grey wolf sleeps.\n")
@@ -144,12 +144,12 @@ MISTAKES = {
     "": "error: the following arguments are required: COMMAND. See: dr-lib --help",
     "frob": "error: argument COMMAND: invalid choice: 'frob'",
     "search x y -k 0": (
-        "error: argument -k: '0' is no whole number above 0. See: dr-lib search --help"
+        "error: argument -k: '0' is not a whole number above 0. See: dr-lib search --help"
     ),
-    "search x y -k two": "error: argument -k: 'two' is no whole number above 0",
-    "pretrain x --steps 0 --to y": "error: argument --steps: '0' is no whole number above 0",
-    "try x --minutes soon": "error: argument --minutes: 'soon' is no number above 0",
-    "verify a/b c --margin -1": "error: argument --margin: '-1' is no number above 0",
+    "search x y -k two": "error: argument -k: 'two' is not a whole number above 0",
+    "pretrain x --steps 0 --to y": "error: argument --steps: '0' is not a whole number above 0",
+    "try x --minutes soon": "error: argument --minutes: 'soon' is not a number above 0",
+    "verify a/b c --margin -1": "error: argument --margin: '-1' is not a number above 0",
 }
 
 
@@ -171,12 +171,12 @@ def test_a_value_that_is_no_yaml_is_named(capsys):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("record.json --label simlm", "--label says nothing here. It names a run of --study."),
-        ("record.json --seed 0", "--seed says nothing here. It names a run of --study."),
-        ("record.json --scale smoke", "--scale says nothing here. It names a run of --study."),
+        ("record.json --label simlm", "--label has no effect here. It selects a run of --study."),
+        ("record.json --seed 0", "--seed has no effect here. It selects a run of --study."),
+        ("record.json --scale smoke", "--scale has no effect here. It selects a run of --study."),
         (
             "--study a --run --name mine",
-            "--name says nothing here. It is the title of a model's card: leave --run out.",
+            "--name has no effect here. It is the title of a model's card: leave --run out.",
         ),
     ],
 )
@@ -189,7 +189,7 @@ def test_export_refuses_what_it_would_not_read(options, said, capsys, tmp_path, 
 
 def test_a_folder_has_no_run_to_export(tmp_path, capsys):
     assert main(["export", str(tmp_path), "--run", "--to", str(tmp_path / "out")]) == 1
-    assert "a folder of a model, which has no run. Give the record" in capsys.readouterr().err
+    assert "the folder of a model has no run. Give the record" in capsys.readouterr().err
 
 
 def test_a_notebook_shows_bad_input_in_one_line(capsys):
@@ -263,7 +263,7 @@ def texts(tmp_path) -> Path:
 
 
 def run(arguments: list[str | bytes], tmp_path: Path, **more) -> subprocess.CompletedProcess:
-    """A command in a process of its own, as a shell starts it."""
+    """A command in a separate process, as started by a shell."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "book")]),
@@ -420,7 +420,7 @@ def test_bars_within_bars_become_lines():
     lines = log.getvalue().split("\n")
     assert not {"\r", "\x1b", "█"} & {*log.getvalue()} and "" not in lines[:-1]
     assert lines[0] == "begins" and lines[-2] == "ends" and lines.count("a message") == 6
-    assert len(lines) == 9  # what took no second says nothing
+    assert len(lines) == 9  # work shorter than a second prints nothing
 
 
 def test_a_bar_that_takes_long_is_a_line_each_time_it_is_drawn():
@@ -455,11 +455,11 @@ def test_what_is_printed_in_parts_stays_one_line():
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (["publish", "simlm/table08"], "which scale is not said"),
+        (["publish", "simlm/table08"], "no scale given"),
         (["export", "--to", "x"], "give a record, a folder, or --study"),
-        (["export", "README.md", "--to", "x"], "README.md: is no record"),
-        (["verify"], "which record is not said"),
-        (["verify", "README.md"], "README.md: is no record"),
+        (["export", "README.md", "--to", "x"], "README.md: is not a record"),
+        (["verify"], "no record given"),
+        (["verify", "README.md"], "README.md: is not a record"),
         (["try", "README.md", "--ask", " "], "the query is empty"),
         (["try", "./nowhere"], "no such file or folder"),
         (["search", "README.md", " "], "the query is empty"),
@@ -467,12 +467,12 @@ def test_what_is_printed_in_parts_stays_one_line():
         (["try", "README.md", "--system", "simml"], "no system 'simml'. Did you mean simlm? Give"),
         (["search", "README.md", "a", "--model", "simml"], "Did you mean simlm? Check the path"),
         (["search", "primmer", "a"], "unknown collection 'primmer'. Did you mean primer? Use"),
-        (["try", "EMPTY"], "the folder is empty. Give one with text files"),
+        (["try", "EMPTY"], "the folder is empty. Give a folder with text files"),
     ],
 )
 def test_what_needs_no_library_is_refused_without_one(command, said, tmp_path):
-    """In a process of its own; by the libraries that it has imported, since seconds depend on the
-    machine: with none of them it took a tenth of one.
+    """In a separate process; judged by the libraries that it has imported, since seconds depend on
+    the machine: without them it took a tenth of one.
     """
     (tmp_path / "empty").mkdir()
     command = [str(tmp_path / "empty") if part == "EMPTY" else part for part in command]
@@ -501,7 +501,7 @@ def test_nothing_is_written_into_the_text_that_is_read(command, to, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     assert main([*command, "docs", "--to", to]) == 1
     said = capsys.readouterr().err
-    assert f"{to}: lies inside {tmp_path / 'docs'}, and would be read with it." in said
+    assert f"{to}: is inside {tmp_path / 'docs'}, and would be read with it." in said
     beside = Path(to).name if to != "docs" else "docs-out"
     assert f"Name another place: {tmp_path / beside}." in said
     assert [path.name for path in tmp_path.rglob("*")] == ["docs", "a.txt"]
@@ -539,10 +539,7 @@ def test_publishing_what_the_book_has_says_so(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     ("line", "said"),
-    [
-        (["publish", "FILE"], "is no record"),
-        (["publish", "your_corpus/x"], "which scale is not said"),
-    ],
+    [(["publish", "FILE"], "is not a record"), (["publish", "your_corpus/x"], "no scale given")],
 )
 def test_the_way_out_fits_the_mistake(line, said, tmp_path, capsys):
     (tmp_path / "file.txt").write_text("text")

@@ -1,4 +1,4 @@
-"""Paper, recorded and live: which columns there are, whose measure is named, and that smoke runs
+"""Paper, recorded and live: which columns there are, which measures are named, and that smoke runs
 show no number.
 """
 
@@ -23,7 +23,7 @@ CLAIM = load_paper("simlm").claim("simlm-mlm-over-rtd")
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
-    """Verdicts are kept in the test's own folder."""
+    """Verdicts are cached in the test's own folder."""
     monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
 
 
@@ -238,10 +238,10 @@ def test_differences_stand_beside_the_papers_and_what_would_have_shown(runs, rec
         .data
     )
     assert columns(html) == ["difference", "paper", "live", "p (Holm)", "smallest detectable"]
-    # the second is the paper's alone, and of the third nobody knows anything
+    # the second is only in the paper, and the third in neither
     (first,) = cells(html)
     assert first[1] == "+1.5" and first[2].startswith("+")
-    # of two seeds, whose one degree of freedom tells little
+    # two seeds, whose single degree of freedom says little
     p = measured.difference(runs["ahead"], runs["BM25"], "MRR@10").estimate.p()
     assert 1e-4 < p < 0.05 and first[3] == p_cell(p).html
     assert "Not measured yet: 1 more of the paper\u2019s differences." in html
@@ -298,7 +298,7 @@ def test_the_line_below_a_figure_is_of_the_runs_that_it_draws(record):
 
 
 def test_a_crossing_is_circled_only_where_its_pair_may_decide(record):
-    """Of one seed each, however far apart, nothing is certain."""
+    """With one seed each, however far apart, nothing is certain."""
     trained, printed = {"pretrained": {"steps": 1}}, {"a": 3.0, "b": 2.0, "c": 1.0}
     for seeds, said in ((1, "No crossing is certain."), (2, "Circled crossings are certain.")):
         rows = {
@@ -309,7 +309,7 @@ def test_a_crossing_is_circled_only_where_its_pair_may_decide(record):
 
 
 def test_the_line_below_a_figure_links_the_records_that_it_is_made_from(record):
-    """Of studies that the book has a file of; nothing else that a line says becomes a link."""
+    """For studies that the book has a file of; nothing else in the line becomes a link."""
     rows = {"a": [record("a", [1.0], study="plan/core", file_name="plan-core.jsonl.xz")]}
     rows["b"] = [record("b", [1.0], study="mine/own", file_name="mine-own.jsonl.xz")]
     said = tables.provenance(rows)

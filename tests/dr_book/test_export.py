@@ -1,5 +1,5 @@
-"""An exported model is the same model elsewhere: the lines of its card give the vectors that dr_lib
-gives.
+"""An exported model is the same model elsewhere: the code of its card gives the same vectors as
+dr_lib.
 """
 
 import re
@@ -41,7 +41,7 @@ PASSAGES = {
 
 @pytest.fixture
 def saved(tmp_path, tiny_bert, tiny_tokenizer):
-    """`saved(**settings)`: a folder with a dense encoder as a retriever stage leaves it."""
+    """`saved(**settings)`: a folder with a dense encoder, as written by a retriever stage."""
 
     def make(**settings) -> Path:
         save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "base")
@@ -68,12 +68,12 @@ def saved_reranker(tmp_path, tiny_tokenizer) -> Path:
 
 
 def blocks(folder: Path) -> list[str]:
-    """The lines of Python in a card, block by block."""
+    """The blocks of Python code in a card."""
     return re.findall(r"^```python\n(.*?)^```", (folder / "README.md").read_text(), re.S | re.M)
 
 
 def run(folder: Path, block: str) -> dict:
-    """What the names of a block of a card stand for after it ran beside the card."""
+    """The names and values of a card's block of code after it ran beside the card."""
     names: dict = {}
     with chdir(folder):
         exec(block, names)
@@ -98,7 +98,7 @@ def ours(folder: Path, tmp_path: Path) -> np.ndarray:
 
 
 def as_given(settings: dict) -> list[tuple[str, ...]]:
-    """Each passage as the card says it is given."""
+    """Each passage in the form that the card prescribes."""
     title = settings.get("title", "pair")
     both = zip(PASSAGES["title"], PASSAGES["text"], strict=True)
     if title == "pair":
@@ -133,7 +133,7 @@ def test_sentence_transformers_gives_the_same_vectors(saved, tmp_path, settings)
     np.testing.assert_allclose(model.encode(given), ours(folder, tmp_path), atol=1e-5)
     assert model.similarity_fn_name == ("cosine" if settings.get("normalise", True) else "dot")
     assert model.max_seq_length == 24
-    # as the card says, what follows lets `encode_query` cut queries as in training
+    # as the card says, this lets `encode_query` truncate queries as in training
     question = " ".join(PASSAGES["text"])
     cut = run(folder, blocks(folder)[1])["encode"](question, max_length=12)[0].numpy()
     assert np.abs(model.encode_query(question) - cut).max() > 1e-3
@@ -281,7 +281,7 @@ def test_an_earlier_export_is_replaced(saved, tmp_path):
 def test_an_export_is_not_written_into_the_model_that_it_reads(saved):
     source = saved()
     for target in (source, source / "exported"):
-        with pytest.raises(InputError, match=r"lies inside|holds .*, which is not part of"):
+        with pytest.raises(InputError, match=r"is inside|holds .*, which is not part of"):
             export(source, target)
     assert not (source / "exported").exists()
 
@@ -307,7 +307,7 @@ def test_an_export_of_several_models_replaces_one_of_one_and_is_replaced_by_it(
 
 def test_an_encoder_that_was_not_trained_here_is_refused(saved, tmp_path):
     (folder,) = export(saved(), tmp_path / "public")
-    # what is left says how to pool in the files of sentence-transformers alone
+    # then only the files of sentence-transformers say how to pool
     (folder / "dense.json").unlink()
     with pytest.raises(
         InputError,
@@ -331,7 +331,7 @@ def test_neither_an_export_replaces_a_pre_trained_model_nor_the_other_way_round(
 def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(
         InputError,
-        match=r"no record, and no folder with modules\.json, dense\.json or cross_encoder\.json",
+        match=r"neither a record nor a folder with modules\.json, dense\.json or cross_encoder",
     ):
         export(tmp_path, tmp_path / "out")
 
@@ -368,7 +368,7 @@ def test_the_card_of_a_run_says_how_it_was_made_and_escapes_what_it_was_told(sav
         "@inproceedings{gao2021",
     ):
         assert words in text
-    assert "````yaml" in text and "``` {{ plain }}" in text  # what a record holds is no template
+    assert "````yaml" in text and "``` {{ plain }}" in text  # a record is not a template
 
 
 def test_what_a_collection_says_of_itself_stays_text():

@@ -1,5 +1,5 @@
-"""Figures: names in place of code words, colours by family, axes of one unit shared, every value in
-words.
+"""Figures: names instead of identifiers, colours by family, shared axes for the same unit, every
+value in the alt text.
 """
 
 import re
@@ -37,7 +37,7 @@ from dr_lib import objectives, places
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that are made for a wide page, in place of their SVG."""
+    """The figures made for a wide page, instead of their SVG."""
     made = []
 
     def keep(draw, palette, salt):
@@ -159,7 +159,7 @@ def test_on_a_phone_names_stand_above_their_points(on_a_phone):
 @pytest.mark.parametrize("rows", [1, 4, 8, 16])
 @pytest.mark.parametrize("panels", [1, 2])
 def test_on_a_phone_no_line_goes_through_a_name(on_a_phone, panels, rows):
-    """Also below a legend, which takes height from the rows."""
+    """Also with a legend, which takes height from the rows."""
     labels = [*objectives.names()][:rows]
     side = points(**{label: value - 1 for value, label in enumerate(labels)})
     sides = [Series(str(panel), "recorded", side, "points") for panel in range(panels)]
@@ -181,7 +181,7 @@ def test_on_a_phone_no_line_goes_through_a_name(on_a_phone, panels, rows):
 
 
 def test_long_titles_and_legends_stay_within_a_phone(record):
-    """What reaches beyond the drawing makes it wider, and then a phone shows all of it smaller."""
+    """Text that extends beyond the drawing makes it wider, and then a phone shows it smaller."""
     title = "LiveQA-Med, generated training questions: start and training"
     both = intervals([Series("x", "recorded", points(a=1), "%")], ["a"], alt="x", rows=title)
     parts = {"npr_loss": [2.0, 1.0], "complementary_loss": [2.0, 1.0], "mkp_loss": [3.0, 2.0]}
@@ -256,7 +256,7 @@ def test_growth_draws_bars_and_no_band_where_amounts_are_few(drawn):
     }
     growth(lines, x="steps", y="%", log=True)
     axes = drawn[0].axes[0]
-    assert len(axes.collections) == 1  # the band of masked LM alone
+    assert len(axes.collections) == 1  # only the band of masked LM
     # also the points of MASTER, which are two
     ends = [tuple(line.get_ydata()) for line in axes.lines if len(line.get_ydata()) == 2]
     assert ends == [(0, 2), (2, 4), (1, 3), (1, 3)]
@@ -397,7 +397,7 @@ def test_methods_of_one_family_share_a_colour_and_have_dashes_of_their_own():
 
 
 def test_a_method_has_one_line_in_every_figure():
-    """Whatever is drawn beside it, in whatever order; its variants differ from it."""
+    """Whatever else is drawn, in any order; its variants differ from it."""
     together = PALETTE.styles(["SimLM, 30% / 100%", "RetroMAE", "simlm", "MASTER", "autoencoder"])
     for method in ("autoencoder", "simlm", "RetroMAE", "MASTER"):
         assert PALETTE.styles(["CDMAE", method])[method] == together[method]
@@ -524,7 +524,7 @@ def test_both_lines_of_a_certain_crossing_are_dark_and_the_key_says_what_there_i
 
 
 def test_a_crossing_of_a_row_with_one_seed_is_not_said_to_be_none():
-    """Thirty points from another row, and the key called it uncertain."""
+    """Thirty points away from another row, and the key called it uncertain."""
     once = {**CROSSED[1].points, "a": replace(CROSSED[1].points["a"], once=True)}
     sides = CROSSED[0], Series("recorded", "recorded", once, "%")
     html = slopes(*sides, [*"abcd"], {frozenset("ab")}, "Here.").data
@@ -539,9 +539,7 @@ def test_a_mark_at_the_end_of_a_narrow_panel_is_whole(drawn):
 
 
 def test_each_certain_crossing_lies_in_a_ring_and_rings_do_not_overlap():
-    """One ring for several was no larger: a crossing could lie outside of the ring that stood for
-    it, and seem uncertain.
-    """
+    """A ring for several was not larger: a crossing could be outside it, and seem uncertain."""
     rng = np.random.default_rng(0)
     for least, number in product((0.05, 0.1), (1, 4, 30)):
         places = [*rng.random((number, 2))]
@@ -675,7 +673,7 @@ def test_a_figure_is_two_drawings_whose_colours_a_page_can_set_with_its_words_es
 
 
 def test_drawings_of_one_page_share_no_ids():
-    """A reference into a drawing that is folded away shows nothing."""
+    """A reference into a folded drawing shows nothing."""
     lines = {"a": ([1, 2], [3.0, 2.0])}
     one, two = (
         {*re.findall(r' id="([^"]+)"', curves(lines, x="x", y="y", alt=alt).data)} for alt in "ab"
@@ -785,7 +783,7 @@ def test_on_a_phone_numbers_that_would_touch_are_left_out_and_words_are_turned(o
 
 
 def test_names_stand_clear_of_points_of_each_other_and_of_lines():
-    """On 50 sets of eight points: no name meets another, a point or the line."""
+    """On 50 sets of eight points: no name overlaps another, a point or the line."""
     rng, met = np.random.default_rng(0), 0
     for _ in range(50):
         figure = PALETTE.figure(4.4)
@@ -801,4 +799,4 @@ def test_names_stand_clear_of_points_of_each_other_and_of_lines():
         points = axes.transData.transform(places)
         met += sum(one.overlaps(other) for one, other in combinations(boxes, 2))
         met += sum(box.contains(*point) for box in boxes for point in points)
-    assert met == 0  # 49 where each stands right of its point
+    assert met == 0  # 49 if each is right of its point

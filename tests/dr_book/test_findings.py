@@ -1,4 +1,4 @@
-"""What a comparison says in sentences: which system to use, and what to do next."""
+"""A comparison in sentences: which system to use, and what to do next."""
 
 import re
 from itertools import combinations
@@ -24,7 +24,7 @@ def questions(train: int = 5000, **queries: int) -> SimpleNamespace:
 
 
 def least(runs, queries: int) -> float:
-    """The smallest difference between `level` and BM25 that so many queries would show, in
+    """The smallest difference between `level` and BM25 that this many queries would show, in
     points.
     """
     first, second = (
@@ -34,7 +34,7 @@ def least(runs, queries: int) -> float:
 
 
 def test_of_unequal_seeds_the_verdict_is_that_of_the_means_shown(runs, record):
-    """A second seed that is far better than the first, where BM25 has one: the order is of the
+    """A second seed that is far better than the first, while BM25 has one: the order is that of the
     means over all seeds.
     """
     level = runs["BM25"][0].per_query("MRR@10")
@@ -121,7 +121,7 @@ def test_six_generated_questions_are_too_few_and_a_setting_of_bm25_is_not_spoken
 
 @pytest.mark.parametrize(("documents", "most"), [(6, 0), (10, 0), (12, 18)])
 def test_questions_about_few_documents_decide_nothing_and_get_no_p_value(record, documents, most):
-    """Nor where most are about one of many."""
+    """Nor if most are about one of many."""
     names = [str(max(number - most, 0) % documents) for number in range(30)]
     about = Clusters.named("document", names)
     rng = np.random.default_rng(0)
@@ -300,7 +300,7 @@ def test_rivals_of_a_winner_are_named(runs, record):
 
 
 def test_the_verdict_never_contradicts_the_tests_shown_beside_it(runs, record):
-    """Near the level many comparisons among the others must not take back what is established
+    """Near the level, many comparisons among the others must not revoke a result established
     against BM25.
     """
     level = runs["BM25"][0].per_query("MRR@10")

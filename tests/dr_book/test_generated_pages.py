@@ -1,4 +1,4 @@
-"""Generated pages: claims counted and escaped under their paper, what the first page shows."""
+"""Generated pages: claims counted and escaped under their paper, content of the first page."""
 
 import html
 import importlib
@@ -301,7 +301,7 @@ def test_dialogues_and_tasks_have_the_counts_of_the_files_that_were_read():
 
 
 def test_three_intervals_of_one_difference_lie_around_one_mean(monkeypatch):
-    """A seed that was trained twice counts once, whichever interval is drawn around it."""
+    """A seed that was trained twice counts once, in every one of the intervals."""
     drawn = []
     monkeypatch.setattr(generated_pages, "intervals", lambda series, *_, **__: drawn.extend(series))
     generated_pages.interval_figure()

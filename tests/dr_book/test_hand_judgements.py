@@ -1,4 +1,4 @@
-"""Judgements by hand: what is written to tick comes back as judgements."""
+"""Judgements by hand: the ticked table comes back as judgements."""
 
 import csv
 
@@ -64,7 +64,7 @@ def test_what_is_ticked_comes_back_as_judgements(pooled, tmp_path):
 
 
 def test_an_empty_cell_takes_no_tick_back(pooled):
-    """Two people's tables in one file: what the second one has left empty, the first has judged."""
+    """Two people's tables in one file: the first judged what the second left empty."""
     collection, (first, _), file, _ = pooled
     answer = collection.passages["id"][3]
     rewrite(

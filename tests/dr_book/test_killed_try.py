@@ -1,4 +1,4 @@
-"""`try` killed at random, and several at once: the reader's files stay, and the page is whole or
+"""`try` killed at random, and several at once: the user's files stay, and the page is complete or
 absent. `make test-faults`, which keeps the counts.
 """
 
@@ -23,7 +23,7 @@ KILLS = int(os.environ.get("DR_KILLS", "200"))
 
 
 def tried(place: Path, cache: Path, name: str = "tiny") -> int:
-    """`dr-lib try NAME` in a folder, at the scale that lies there."""
+    """`dr-lib try NAME` in a folder, at the scale in it."""
     os.environ["DR_CACHE"] = str(cache)
     os.chdir(place)
     places.scale_file = lambda name: place / f"{name}.yaml"
@@ -33,13 +33,13 @@ def tried(place: Path, cache: Path, name: str = "tiny") -> int:
 
 
 def trial(place: Path, cache: Path, name: str = "tiny") -> Child:
-    """A `try` in a process of its own."""
+    """A `try` in a separate process."""
     return Child(tried, place, cache, name)
 
 
 @pytest.fixture
 def place(own_recipe, tmp_path) -> Path:
-    """A folder with the small collection, a scale of its recipe and a file of the reader's."""
+    """A folder with the small collection, a scale of its recipe and a file of the user's."""
     values = {"recipe": own_recipe.model_dump(mode="json")}
     (tmp_path / "mini.yaml").write_text(yaml.safe_dump(values))
     (tmp_path / "notes.txt").write_text("mine")
@@ -53,7 +53,7 @@ def state(folder: Path) -> dict[str, str]:
 
 
 def result(folder: Path) -> dict[str, str]:
-    """What a finished `try` leaves, its page without times."""
+    """The output of a finished `try`, with its page without times."""
     page = (folder / "index.html").read_text(encoding="utf-8")
     files = {name: digest for name, digest in state(folder).items() if name.endswith("tensors")}
     return files | {
@@ -89,7 +89,7 @@ def test_a_try_that_is_killed_at_random_ends_as_if_it_had_not_been(place, counte
 
 @pytest.mark.parametrize("kills", [0, 2])
 def test_tries_of_neighbouring_folders_on_one_cache_agree_with_each_alone(place, kills, counted):
-    """They take vectors from each other's stages, which are removed while they do."""
+    """They reuse vectors from each other's stages, which are removed at the same time."""
     names = ["tiny", "more", "less"]
     for name, lines in (("more", None), ("less", -4)):
         shutil.copytree(place / "tiny", place / name)

@@ -80,7 +80,7 @@ def book(tmp_path, monkeypatch):
 
 @pytest.fixture
 def judged(book):
-    """Judge a claim by the records given, and by no others."""
+    """Judge a claim by the given records only."""
 
     def judge(claim_id: str, *records: Record):
         for record in records:
@@ -252,7 +252,7 @@ def test_one_record_more_or_less_changes_a_verdict(book):
 
 
 def told_by_recipe(study, label, level, **more):
-    """A record of a run that its recipe tells apart from others."""
+    """A record of a run that is identified by its recipe."""
     record = made(study, label, level, **more)
     recipe = {"base": "embedded", "objective": {"name": "mlm", "params": {}}, "seed": record.seed}
     recipe |= {"evaluation": {"kind": "search"}, "final": "retriever1"}
@@ -398,6 +398,6 @@ def test_a_mistake_ends_in_one_line_and_a_status(book, capsys, tmp_path):
     assert main(["publish", "simlm/table99", "--scale", "smoke"]) == 1
     assert main(["publish", "simlm/table08", "--scale", "../else"]) == 1
     assert main(["publish", "simlm/table08"]) == 1
-    assert "simlm/table08: which scale is not said." in capsys.readouterr().err
+    assert "simlm/table08: no scale given." in capsys.readouterr().err
     assert main(["publish", str(tmp_path / "missing.jsonl.xz")]) == 1
     assert main(["publish", "your_corpus/mine", "--scale", "laptop"]) == 1

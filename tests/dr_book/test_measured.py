@@ -45,7 +45,7 @@ def test_differences_are_paired_by_query_and_of_as_many_seeds_by_seed(record):
 
 
 def test_a_seed_that_was_trained_twice_counts_once(record):
-    """By hand; and as the value of the row has it, of which a mean over runs would make 50."""
+    """By hand; and as in the row's value, which a mean over runs would make 50."""
     runs = [
         record("a", values, seed=seed) for seed, values in ((0, [1, 1]), (0, [0, 1]), (1, [0, 0]))
     ]
@@ -75,7 +75,7 @@ def test_values_stand_in_the_order_of_another_runs_queries():
 
 
 def test_of_one_seed_each_the_interval_is_that_of_the_paired_differences(runs):
-    """Where no record tells how seeds scatter, and each query is its own cluster."""
+    """If no record determines the variance of seeds, and each query is its own cluster."""
     found = differences([("level", "BM25")], runs, "MRR@10")["level", "BM25"]
     level, bm25 = (per_query(runs[label], "MRR@10") for label in ("level", "BM25"))
     alone = cluster_mean(level - bm25).interval()
@@ -95,7 +95,7 @@ def test_runs_that_cannot_be_paired_are_refused(record):
 
 
 def test_no_interval_of_a_share_leaves_0_to_100(record):
-    """The spread of two seeds of four queries reaches farther than any mean can lie."""
+    """The spread of two seeds with four queries extends beyond the possible means."""
     found = mean_intervals(
         {"a": [record("a", [1.0, 1.0, 1.0, 0.0]), record("a", [1.0, 1.0, 0.0, 0.0], seed=1)]},
         "MRR@10",
@@ -116,7 +116,7 @@ def test_a_pair_with_a_row_of_one_seed_has_no_p_value_unless_its_weights_are_wha
     runs |= {label: [_untrained(*runs[label])] for label in ("BM25", "behind")}
     tested = corrected_tests(pairs, runs, "MRR@10")
     assert measured.difference(runs["ahead"], runs["BM25"], "MRR@10").why_open
-    # the pair of two that nothing trained is a family of its own
+    # the pair of two untrained rows is a family by itself
     assert np.isnan(tested["ahead", "BM25"])
     assert tested["behind", "BM25"] == pytest.approx(
         measured.difference(runs["behind"], runs["BM25"], "MRR@10").estimate.p()
@@ -155,7 +155,7 @@ def test_detectable_difference_is_that_of_a_paired_test_with_power_80(runs):
 
 
 def test_a_mean_alone_is_that_which_comes_with_the_clusters_moves(record, monkeypatch):
-    """To the last bit, without the moves; of a whole set too."""
+    """To the last bit, without the influences; for measures of a set too."""
     rng = np.random.default_rng(0)
     runs = [record("x", rng.random(60), seed=seed // 2) for seed in range(5)]
     predicted = {"predicted": rng.integers(0, 2, 60), "actual": rng.integers(0, 2, 60)}
@@ -166,13 +166,13 @@ def test_a_mean_alone_is_that_which_comes_with_the_clusters_moves(record, monkey
     expected = [[mean for mean, _ in side.parts()] for side in sides[:1]]
     factor = measured.unit_of("Matthews")[0]
     expected += [[factor * measured.set_influence(whole.measured, "Matthews")[0]]]
-    monkeypatch.setattr(measured, "_moved", None)
+    monkeypatch.setattr(measured, "_mean_and_influence", None)
     assert [side.means() for side in sides] == expected
     assert measured.pools_of(sides[:1])
 
 
 def test_seeds_add_their_variance_once_for_each_run(record):
-    """Two rows of two and three runs whose means are told: by hand."""
+    """Two rows of two and three runs with given means: by hand."""
     rng = np.random.default_rng(0)
     queries = rng.random(60) / 2
 
@@ -194,8 +194,8 @@ def test_seeds_add_their_variance_once_for_each_run(record):
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_training_that_searched_two_collections_moves_both_means(record, shared):
-    """Over two collections: of shared trainings a run's mean over both scatters, else each alone;
-    by hand, with a seed that one collection lacks.
+    """Over two collections: with shared trainings the variance is that of a run's mean over both,
+    else of each alone; by hand, with a seed missing on one collection.
     """
     rng = np.random.default_rng(0)
     queries, told = rng.random(60) / 2, {"a": [0.10, 0.12, 0.16, 0.3], "b": [0.05, 0.06, 0.10]}
@@ -354,7 +354,7 @@ def test_costs_are_of_machines_without_a_gpu(record):
 
 
 def test_rows_of_a_study_are_configurations_of_their_own():
-    """All records of the book: what differs in a key that some stage read is never one row."""
+    """All records of the book: runs that differ in a key read by some stage are never one row."""
     labels: dict[tuple, set[str]] = {}
     for record in measured.all_recorded():
         labels.setdefault((record.study, measured.configuration(record)), set()).add(record.label)
@@ -393,7 +393,7 @@ def test_what_is_made_of_one_empty_book_is_not_taken_for_another(monkeypatch, tm
 
 
 def test_the_configuration_of_a_record_is_told_without_the_scores_of_its_queries():
-    """Those of all the book's records took as long to unpack as all the rest."""
+    """Unpacking the scores of all the book's records took as long as everything else."""
     records = read_all(recorded_folder("laptop") / f"simlm-table08{PACKED}")  # by itself
     assert len({measured.configuration(record) for record in records}) > 3
     assert not any("measured" in vars(record) for record in records)

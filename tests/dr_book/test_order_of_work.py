@@ -1,4 +1,4 @@
-"""What `try` does first when time is bounded, by a clock that only work moves forward."""
+"""The order of `try`'s work when time is limited, by a clock that only work advances."""
 
 import json
 import math
@@ -16,16 +16,16 @@ from dr_lib.lab import open_sample
 from dr_lib.models import DenseEncoder, save_masked_lm
 
 MINUTES = {"questions": 1, "given_vectors": 4, "pretrained": 5, "retriever": 3}
-"""What a stage takes; any other takes a second."""
+"""Minutes that a stage takes; any other takes a second."""
 
 
 class Begun(list):
-    """Kinds of stages in the order in which they were begun, and the seconds of the clock."""
+    """Kinds of stages in order of their start, and the seconds of the clock."""
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Minutes since the start; kinds of stages in the order in which they were begun."""
+    """Minutes since the start; kinds of stages in order of their start."""
     begun = Begun()
     now = begun.now = [1000.0]
     build = stages.Cache._build
@@ -76,7 +76,7 @@ def compare(tmp_path, monkeypatch, encoder):
 
 
 def order(begun, *kinds):
-    """The kinds that matter, in the order of their first beginning."""
+    """The kinds that matter, in order of their first start."""
     return list(dict.fromkeys(kind for kind in begun if kind in kinds))
 
 
@@ -136,7 +136,7 @@ def test_a_bounded_run_ends_with_a_verdict_on_what_there_is(
     assert f"give <code>--minutes {compared.enough}" in text.replace("Give", "give")
     assert ("<h2>Answers side by side</h2>" in text) == (len(compared.runs) > 2)
     assert "<h2>Answers" in text
-    # BM25 beside BM25 is no comparison
+    # BM25 with BM25 is not a comparison
     alone = {*compared.runs} == {"BM25", corpus_study.SECOND}
     assert ("no difference is established" in text) == alone
     assert ("smallest detectable" in text) == (len(compared.runs) > 2)
@@ -146,12 +146,12 @@ def test_a_bounded_run_ends_with_a_verdict_on_what_there_is(
     assert (compared.export(tmp_path / "won") / "search.py").is_file()
     again = compare(bare, 100)
     assert again.pending == {} and "simlm" in again.runs
-    # what was encoded in time is not encoded again
+    # passages encoded in time are not encoded again
     assert clock.count("given_vectors") == 1 + ("public" in compared.pending and bool(compares))
 
 
 def test_more_minutes_are_asked_for_than_were_given_to_all_of_it(compare, bare, clock):
-    """On a busy machine, where the imports took one of three, as if two had been given."""
+    """On a busy machine where imports took one of three, as if two had been given."""
     compared = compare(bare, 3, gone=1)
     assert [*compared.runs] == ["BM25", corpus_study.SECOND] and compared.enough == 4
 
@@ -199,7 +199,7 @@ def test_try_without_time_or_judgements_leaves_a_page(bare, tmp_path, monkeypatc
     assert main(arguments) == 0
     told = capsys.readouterr().out
     assert "Nothing is compared yet. Use BM25" in told
-    assert "\nsearch by BM25, compared with nothing: " in told and "\nsearch: " not in told
+    assert "\nsearch by BM25, not yet compared: " in told and "\nsearch: " not in told
     assert (tmp_path / "tiny-tried" / "index.html").is_file()
     found = (tmp_path / "tiny-tried" / "retriever" / "search.py").read_text()
     assert json.dumps("tiny")[1:-1] in found

@@ -1,5 +1,5 @@
-"""Systems compared on one's own collection: what is run, what is tested on, and what is refused at
-once.
+"""Systems compared on a user's own collection: what is run, what is tested on, and what is refused
+at once.
 """
 
 import html
@@ -27,8 +27,8 @@ from dr_lib.stages import Cache
 
 @pytest.fixture
 def compare(own_recipe, finished, monkeypatch):
-    """`compare(systems, **options)` on the small collection with the small recipe, in a cache that
-    these tests share.
+    """`compare(systems, **options)` on the small collection with the small recipe, in a cache
+    shared by these tests.
     """
     monkeypatch.setenv("DR_CACHE", str(finished / "own"))
     keys = own_recipe.model_dump(mode="json")
@@ -101,7 +101,7 @@ def test_what_was_trained_is_searched_and_exported_by_the_name_that_pages_show(c
     assert list(searcher.systems) == ["BM25", "no pre-training", "BM25 + no pre-training, by rank"]
     with pytest.raises(
         InputError,
-        match=r"'cdmae' is a way to pre-train, and none .* was trained on tiny .*--system cdmae",
+        match=r"'cdmae' is a pre-training method, and no .* with it on tiny .*--system cdmae",
     ):
         search.searcher_for(own_recipe.collection.name, [Path("CDMAE")])
 
@@ -129,7 +129,9 @@ def test_a_loaded_collection_is_compared_and_a_sample_is_refused(compare, own_re
 
 @pytest.mark.parametrize("systems", [["nosuch"], "simlm"])
 def test_what_is_no_system_is_refused_at_once(compare, systems):
-    with pytest.raises(InputError, match=r"no system 'nosuch'.*bm25, |one name where a list"):
+    with pytest.raises(
+        InputError, match=r"no system 'nosuch'.*bm25, |a single name instead of a list"
+    ):
         compare(systems)
 
 
@@ -148,7 +150,7 @@ def test_an_encoder_that_cannot_be_opened_is_refused_before_anything_is_run(
     ("label", "told"), [("BM25", "BM25"), ("BM25 + none, by rank", "a fusion of two rankings")]
 )
 def test_what_is_no_model_is_not_exported(compare, tmp_path, monkeypatch, label, told):
-    monkeypatch.setenv("DR_DATA", str(tmp_path))  # a record holds names, no paths
+    monkeypatch.setenv("DR_DATA", str(tmp_path))  # a record has names, not paths
     record = compare(["bm25", "none"]).runs[label][0]
     with pytest.raises(
         InputError,
@@ -227,7 +229,7 @@ def test_without_time_for_training_questions_people_s_judgements_still_compare_b
 def test_before_questions_are_written_the_work_that_is_left_is_known_nearly(
     own_recipe, tmp_path, monkeypatch
 ):
-    """Foretold for as many questions as there are then, against the stages that are made."""
+    """Predicted for the final number of questions, against the stages that are made."""
     cache = Cache(tmp_path / "empty")
     monkeypatch.setattr(
         corpus_study, "seconds_here", lambda left, more: more + sum(work.cost for work in left)
@@ -311,7 +313,7 @@ def test_a_command_refuses_minutes_that_are_none_in_one_line(option, minutes, ca
         main([*option, minutes])
     said = capsys.readouterr().err
     assert ended.value.code == 2 and said.count("\n") == 1
-    assert said.startswith(f"error: argument {option[-1]}: {minutes!r} is no number above 0")
+    assert said.startswith(f"error: argument {option[-1]}: {minutes!r} is not a number above 0")
 
 
 def test_try_ends_with_a_page_and_a_retriever(own_recipe, tmp_path, monkeypatch, capsys):
@@ -343,7 +345,7 @@ def test_try_ends_with_a_page_and_a_retriever(own_recipe, tmp_path, monkeypatch,
 
 
 def test_nothing_of_a_comparison_is_written_into_its_collection(compare, tmp_path, monkeypatch):
-    monkeypatch.setenv("DR_DATA", str(tmp_path))  # a record holds a name, no path
+    monkeypatch.setenv("DR_DATA", str(tmp_path))  # a record has a name, not a path
     compared, text = compare(["bm25", "none"]), tmp_path / "tiny"
     for write, name in (
         (compared.export, "retriever"),
@@ -381,7 +383,7 @@ def test_a_recorded_comparison_is_shown_like_a_live_one(compare, monkeypatch):
     )
     assert rows == shown and found.verdict.plain == live.verdict.plain
     monkeypatch.setattr(own_corpus, "recorded", lambda study: {})
-    with pytest.raises(InputError, match="no records with BM25"):
+    with pytest.raises(InputError, match="no records of BM25"):
         own_corpus.Recorded("your_corpus/none-000000")
 
 
@@ -390,7 +392,7 @@ def test_what_lies_where_try_would_write_is_not_replaced(tmp_path, monkeypatch, 
     (tmp_path / "one.txt").write_text("A single passage.")
     (site := tmp_path / "site").mkdir()
     for name, fix in (
-        ("index.html", "index.html: is there already"),
+        ("index.html", "index.html: already exists"),
         ("retriever", "retriever: is a file"),
     ):
         (site / name).write_text("mine")
@@ -409,12 +411,12 @@ def test_try_writes_into_no_folder_of_other_files(tmp_path, monkeypatch, capsys)
     (notes := tmp_path / "notes").mkdir()
     (notes / "monday.md").write_text("mine")
     assert main(["try", "one.txt", "--to", "notes"]) == 1
-    assert "notes: holds monday.md, which try has not written. Name" in capsys.readouterr().err
+    assert "notes: contains monday.md, which try did not write. Name" in capsys.readouterr().err
     assert [path.name for path in notes.iterdir()] == ["monday.md"]
     assert main(["try", "one.txt", "--to", "notes/monday.md"]) == 1
     assert "monday.md: is a file. Name a new or empty folder" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
-    for to in ("empty", "new"):  # a passage alone cannot be compared
+    for to in ("empty", "new"):  # a single passage cannot be compared
         assert main(["try", "one.txt", "--to", to]) == 1
     assert (tmp_path / "empty").is_dir() and not (tmp_path / "new").exists()
 
@@ -486,7 +488,7 @@ def test_what_cannot_work_is_said_before_anything_is_trained(own_recipe, cache):
     keep = own_recipe.with_(collection__passages=20, collection__train_queries=6)
     said = (
         r"passages? to write questions about, too few .*have questions to test on.*"
-        r" Take a larger scale: at this one 20 passages"
+        r" Choose a larger scale: this one uses only 20 passages"
     )
     with pytest.raises(InputError, match=said):
         corpus_study.generate_queries(keep.with_(evaluation__split="test"), cache=cache)
@@ -518,7 +520,7 @@ def test_the_lines_of_the_quickstart_run(
 def test_judgements_for_testing_alone_are_enough_where_nothing_is_trained(
     beir_folder, tmp_path, monkeypatch
 ):
-    """A few judged queries and nothing to train: BM25, and an encoder as it comes, need no training
+    """A few judged queries and nothing to train: BM25 and a ready-made encoder need no training
     queries.
     """
     monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
@@ -530,7 +532,7 @@ def test_judgements_for_testing_alone_are_enough_where_nothing_is_trained(
 
 
 def test_a_scale_that_is_no_name_is_refused_before_questions_are_written(own_recipe):
-    with pytest.raises(InputError, match="no name of a scale"):
+    with pytest.raises(InputError, match="not the name of a scale"):
         own_corpus.compare(own_recipe.collection.name, ["none"], scale="./smoke.yaml")
 
 
@@ -560,7 +562,7 @@ def test_where_every_passage_is_judged_what_needs_no_training_is_compared(
 
 
 def test_what_is_trained_on_generated_questions_searches_the_same_collection(compare, tmp_path):
-    """Training questions are missing: BM25 comes first, and all rows are of one collection."""
+    """Training questions are missing: BM25 comes first, and all rows are on one collection."""
     for split in ("train", "dev"):
         (tmp_path / "tiny" / "qrels" / f"{split}.tsv").unlink()
     compared = compare(["none"])
@@ -674,7 +676,7 @@ def test_prompts_go_with_an_encoder_to_its_row_its_answers_and_its_export(
     ids = compared.searched.passages["id"][:]
     hits = [hit.id for hit in values["result"].hits["given"]]
     assert hits == [ids[row] for row in expected.rows[0, :5]]
-    with pytest.raises(InputError, match="none: prompts for what is no encoder"):
+    with pytest.raises(InputError, match="none: has prompts, but is not an encoder here"):
         compare(["none"], prompts={"none": stated})
 
 

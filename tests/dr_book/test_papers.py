@@ -11,7 +11,7 @@ from dr_lib.errors import InputError
 from dr_lib.files import read_yaml
 
 COUNTS = {
-    "simlm": (14, 1, 26, 17),  # one says that a gap means nothing, which is no order
+    "simlm": (14, 1, 26, 17),  # one says that a gap means nothing, which is not an order
     "cdmae": (6, 3, 22, 15),  # of two the gain counts, and no pair: on one set against the others
     "dpr_paq": (6, 1, 27, 23),  # one says that little is gained
     "master": (9, 1, 24, 21),
@@ -171,7 +171,7 @@ def scale():
 
 
 def test_the_scale_of_the_papers_has_simlms_tables_11_and_13(papers, scale):
-    """Cell by cell, after the tables' own units: a batch of passages, epochs, warm-up in steps."""
+    """Cell by cell, in the tables' own units: a batch of passages, epochs, warm-up in steps."""
     one, simlm = scale.with_(objective="simlm"), papers["simlm"]
     pre = simlm.table("table11").column("MS-MARCO")
     assert (pre["learning rate"], pre["text length"]) == (
@@ -280,7 +280,7 @@ def test_what_the_other_papers_set_otherwise_is_what_they_say(papers, scale):
 
 
 def test_rates_and_weights_that_methods_have_by_default_are_the_papers(papers):
-    """What no scale file repeats."""
+    """Values that no scale file repeats."""
     simlm, cdmae, master, pair = (
         papers[key].hyperparameters["pretraining"] for key in ("simlm", "cdmae", "master", "pair")
     )
@@ -306,7 +306,7 @@ def test_rates_and_weights_that_methods_have_by_default_are_the_papers(papers):
 
 
 def problems(paper: Paper) -> Iterator[str]:
-    """Where a paper's file contradicts itself, and how."""
+    """Contradictions within a paper's file."""
     for kind, parts in (("tables", paper.tables), ("claims", paper.claims)):
         yield from (
             f"{kind}: id {name!r} is used twice" for name in repeated([part.id for part in parts])
@@ -347,7 +347,7 @@ def of_comparison(claim: Claim, paper: Paper) -> Iterator[str]:
 
 
 def of_checks(claim: Claim) -> Iterator[str]:
-    """Something says what our runs must show, and a comparison has two rows."""
+    """A claim says what our runs must show, and a comparison has two rows."""
     if not (claim.compare or claim.checks):
         yield "checks: neither compare nor checks says what our runs must show"
     if any(check.kind != "within" and len(check.rows) < 2 for check in claim.checks):

@@ -19,8 +19,8 @@ IDS = [f"q{number}" for number in range(60)]
 
 @pytest.fixture
 def block(record):
-    """`block(values)` of method -> `[seeds, queries]` shares, with the cluster of each query, on
-    the collection of a digest.
+    """`block(values)`, method -> `[seeds, queries]` shares, with the cluster of each query, on the
+    collection with a digest.
     """
 
     def make(values: dict[str, np.ndarray], clusters: list[int], digest: str = "c0") -> plan.Block:
@@ -57,7 +57,7 @@ def test_a_difference_counts_clusters_and_seeds(drawn):
     gaps = 100 * (values["a"].mean(axis=0) - values["b"].mean(axis=0))
 
     def moved(rows: np.ndarray) -> np.ndarray:
-        """`[..., clusters]`: the mean less that without each."""
+        """`[..., clusters]`: the mean minus that without each."""
         left = [rows[..., clusters != one].mean(axis=-1) for one in range(9)]
         return rows.mean(axis=-1)[..., None] - np.stack(left, axis=-1)
 
@@ -73,7 +73,7 @@ def test_a_difference_counts_clusters_and_seeds(drawn):
 
 
 def test_dev_questions_are_counted_with_those_of_the_test():
-    """Of the book's records, by hand: an article of the one split is none of the other's."""
+    """From the book's records, by hand: an article of one split is not in the other."""
     test, dev = (plan.Block.load(f"plan/core{end}") for end in ("", "-dev"))
     both = plan.Block.load("plan/core", both=True)
     gaps = [one.differences("bow", "none", "MRR@10") for one in (test, dev)]
@@ -96,7 +96,7 @@ def test_dev_questions_are_counted_with_those_of_the_test():
 
 
 def test_a_block_and_a_table_say_the_same_of_a_difference():
-    """They were reckoned apart, and their last digits were not the same."""
+    """They were computed separately, and their last digits differed."""
     runs = measured.recorded("plan/core")
     block = plan.Block.load("plan/core")
     for label in ("bow", "simlm"):
@@ -163,8 +163,8 @@ def test_a_gain_as_a_share_has_the_error_of_a_jackknife_over_clusters(block):
 
 
 def test_a_share_of_a_difference_has_the_interval_of_fieller(block):
-    """By hand: a quadratic, whose roots are the ends, in the cluster means of two differences; and
-    of 200 pairs drawn anew about 190 intervals hold the true share.
+    """By hand: the ends are roots of a quadratic in the cluster means of two differences; and of
+    200 random pairs about 190 intervals contain the true share.
     """
     rng, held = np.random.default_rng(7), 0
     for draw in range(200):
@@ -211,7 +211,7 @@ def test_rows_that_differ_in_code_or_device_throughout_are_named(block):
 
 
 def test_the_contrast_of_decoders_is_apart_in_code_and_device():
-    """As the page of the plan says where it rests on it."""
+    """As stated on the plan's page."""
     found = {one.contrast["id"]: one.apart for one in plan.verdicts(*plan.recorded())}
     assert found["trained-decoder"] == "code and device"
     assert found["autoencoder-leads"] == found["autoencoder-leads-on-titles"] == ""
@@ -227,7 +227,7 @@ def test_collections_weigh_the_same_whatever_their_size(drawn, block):
 
 
 def test_seeds_that_searched_one_collection_alone_are_none_of_a_mean_over_several(drawn, block):
-    """A queue of runs comes to collections one after the other; seeds pair by their number."""
+    """The queue reaches collections one after the other; seeds are paired by number."""
     made, values, clusters = drawn
     rng = np.random.default_rng(1)
     other = {name: rng.random(rows.shape) for name, rows in values.items()}
@@ -322,7 +322,7 @@ def test_contrasts_are_corrected_as_one_family():
         {"id": "w", "rule": "above"}, {"": Estimate(2.0, ((1.0, 1e9),))}, "waits"
     )
     assert plan.opened_by_holm([*judged[:2], waiting]) == []
-    # one collection that says the contrary is no surer for another that agrees: .0455 x 2
+    # a contradicting collection is not more certain because another agrees: .0455 x 2
     assert plan.opened_by_holm([verdict("split", "contradicted", 6.0, -2.0)]) == ["split"]
     assert plan.opened_by_holm([verdict("split", "contradicted", 1.0, -2.5)]) == []
     # a difference of 0 known to 0.3 is level by 3.3 standard errors, and is not above
@@ -330,7 +330,7 @@ def test_contrasts_are_corrected_as_one_family():
         {"id": "near", "rule": "below"}, {"": Estimate(0.0, ((0.09, 1e9),))}, "contradicted"
     )
     assert plan.opened_by_holm([near]) == []
-    # what fails its rule for another reason than its p-value makes no other surer: .03 x 2
+    # a failure for another reason than the p-value makes no other more certain: .03 x 2
     failed = verdict("failed", "open", 9.0, rule="teacher")
     assert plan.opened_by_holm([failed, verdict("weak", "supported", 2.17)]) == ["weak"]
 
@@ -401,7 +401,7 @@ def test_a_contrast_is_judged_when_its_last_seed_is_there(block):
 
 
 def test_dev_chooses_a_rate_and_the_test_questions_judge_it(block, monkeypatch):
-    """Also where they prefer another, and not before all rates of a row have their seeds."""
+    """Even if these prefer another, and only once all rates of a row have their seeds."""
     names = [f"{row}{rate}" for row in ("none", "mlm") for rate in ("", ", 2e-4", ", 1e-3")]
     seeds = dict.fromkeys(names, 2) | {"none": 3, "mlm, 1e-3": 1}
     on_dev = dict(zip(names, (0.5, 0.2, 0.4, 0.5, 0.2, 0.4), strict=True))
@@ -481,7 +481,7 @@ def test_parts_of_a_simulated_difference_are_found_again(block, parts):
     for name, value in true.items():
         assert getattr(found, name) == pytest.approx(value, rel=0.6 if name == "seed" else 0.25)
     assert found.articles == pytest.approx(sizes.sum() ** 2 / (sizes**2).sum())
-    # what the parts make of a difference is about what clusters and seeds make of it
+    # the parts of a difference are about those of clusters and seeds
     direct = np.sqrt(np.mean([made.difference(*pair, "MRR@10").error ** 2 for pair in pairs]))
     assert parts.with_error(0.0, found, 6).error == pytest.approx(direct, rel=0.15)
 

@@ -1,5 +1,5 @@
-"""What `pretrain` writes opens elsewhere with the same weights, and pre-training goes on from
-it.
+"""The output of `pretrain` opens elsewhere with the same weights, and pre-training can continue
+from it.
 """
 
 import json
@@ -26,9 +26,7 @@ MASTER = r"master: .*continuation model, .*pre-training: \S+ operations \("
 
 @pytest.fixture(autouse=True)
 def own_places(tmp_path, monkeypatch):
-    """Nothing is written outside the test's own folder; no kernels for bf16 are built, which is
-    quicker.
-    """
+    """Nothing is written outside the test's own folder; no bf16 kernels are built, to be faster."""
     monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("dr_lib.training.machine.has_bf16", lambda where: False)
 
@@ -100,8 +98,8 @@ def test_pretraining_goes_on_from_the_decoder_that_was_left(recipe, tmp_path):
 
 
 def test_another_method_starts_from_the_model_with_a_decoder_of_its_own(recipe, tmp_path):
-    """SimLM's decoder starts as the last layers of the encoder that it is given: of one that has
-    learned, and hardly learns any more, these are known.
+    """SimLM's decoder starts from the last layers of its encoder: these are known for a trained one
+    that hardly learns any more.
     """
     (first,) = pretrain(recipe.with_(pretraining__learning_rate=0.01), tmp_path / "first")
     standing_still = {"base": str(first), "pretraining__learning_rate": 1e-12}
@@ -121,7 +119,7 @@ def test_another_method_starts_from_the_model_with_a_decoder_of_its_own(recipe, 
 
 def test_a_run_that_met_its_budget_goes_on_to_the_same_weights(recipe, tmp_path):
     with pytest.raises(
-        TimeIsUpError, match="0 of 4 steps of pre-training: the same command goes on"
+        TimeIsUpError, match="0 of 4 steps of pre-training: the same command continues"
     ):
         pretrain(recipe, tmp_path / "out", minutes=0, cache=quiet(tmp_path / "one"))
     assert not (tmp_path / "out").exists()

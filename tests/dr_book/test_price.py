@@ -1,5 +1,5 @@
-"""What pre-training costs and gains: operations against a count by hand, seconds from records of
-one machine.
+"""Cost and gain of pre-training: operations against a count by hand, seconds from records of one
+machine.
 """
 
 import numpy as np

@@ -1,5 +1,5 @@
-"""The ledger against a second reckoning: thirty and more claims of all kinds, from the lines of the
-files of records, with numpy and nothing of `dr_book` but the claims themselves.
+"""The ledger against an independent computation: more than thirty claims of all kinds, from the
+record files, with numpy and nothing of `dr_book` but the claims themselves.
 """
 
 import json
@@ -29,7 +29,7 @@ LAPTOP = places.project_root() / "book" / "records" / "laptop"
 
 @cache
 def raw() -> list[dict]:
-    """The records as they lie in the files, with their scores unpacked."""
+    """The records from the files, with unpacked scores."""
     found = []
     for path in sorted(LAPTOP.glob("*.jsonl.xz")):
         for line in lzma.decompress(path.read_bytes()).decode().splitlines():
@@ -43,7 +43,7 @@ def raw() -> list[dict]:
 
 
 def trained_alike(record: dict) -> str:
-    """What two runs share that differ in seed, code or machine alone."""
+    """Key of runs that differ only in seed, code or machine."""
     recipe = json.loads(json.dumps(record["recipe"]))
     final = recipe.get("final", "retriever1")
     unused = {
@@ -124,7 +124,7 @@ def runs_of(claim, row: str) -> list[dict]:
 
 
 def of_seeds(runs: list[dict], measure: str) -> list[np.ndarray]:
-    """Scores of each seed in points; the mean of its runs where it was trained again."""
+    """Scores of each seed in points; the mean of its runs if it was trained again."""
     seeds = dict.fromkeys(run["seed"] for run in runs)
     return [
         np.mean([100 * run["values"][measure] for run in runs if run["seed"] == seed], axis=0)
@@ -133,15 +133,13 @@ def of_seeds(runs: list[dict], measure: str) -> list[np.ndarray]:
 
 
 def learned_from(record: dict) -> tuple:
-    """The collection that a run was trained on, where another is searched, and its share of
-    labels.
-    """
+    """The collection that a run was trained on, if another is searched, and its share of labels."""
     return record["data"].get("trained_on", {}).get("digest"), record["recipe"].get("few_shot")
 
 
 def spread(like: dict, stage: str, measure: str) -> tuple[float, int, float]:
-    """Pooled variance of the seeds of what scatters like a record, its freedom, and whether
-    configurations scatter alike.
+    """Pooled variance of seeds for a record's kind, its degrees of freedom, and whether the
+    variances of configurations are equal.
     """
     digest, ids = like["data"]["collection"]["digest"], like["ids"]
     each = []
@@ -172,14 +170,14 @@ def spread(like: dict, stage: str, measure: str) -> tuple[float, int, float]:
 
 
 def moved(rows: np.ndarray, clusters: np.ndarray) -> np.ndarray:
-    """`[..., clusters]`: a mean less that without each cluster."""
+    """`[..., clusters]`: a mean minus that without each cluster."""
     left = [rows[..., clusters != one].mean(axis=-1) for one in np.unique(clusters)]
     return rows.mean(axis=-1)[..., None] - np.stack(left, axis=-1)
 
 
 def reckoned(first: list[dict], second: list[dict], measure: str) -> dict | None:
     """Difference of two rows, (variance, degrees of freedom) of clusters and of seeds, p, and
-    whether seeds are known; None where one lacks the measure.
+    whether the variance of seeds is known; None if a row lacks the measure.
     """
     runs = [[one for one in own if measure in one["values"]] for own in (first, second)]
     if not all(runs):
@@ -204,7 +202,7 @@ def reckoned(first: list[dict], second: list[dict], measure: str) -> dict | None
             below = sum(one**2 / (len(side) - 1) for one, side in zip(each, own, strict=True))
             freedom = added**2 / below if below else min(map(len, own)) - 1
         if freedom:
-            # what a training draws in each cluster is in the clusters' part and in the seeds'
+            # a training's variance within clusters is in the clusters' part and in the seeds'
             drawn = sum(
                 small * np.var(moved(np.stack(side), clusters), axis=0, ddof=1).sum() / len(side)
                 for side in own
@@ -218,7 +216,7 @@ def reckoned(first: list[dict], second: list[dict], measure: str) -> dict | None
 
 
 def reach(parts: list[tuple[float, float]], p: float) -> float:
-    """Half the width of the interval of level 1 - p: squares of each source's own add up."""
+    """Half-width of the interval of level 1 - p: the squares of each source's add up."""
     return np.sqrt(sum(variance * stats.t.isf(p / 2, own) ** 2 for variance, own in parts))
 
 
@@ -259,7 +257,7 @@ CLAIMS = [
 
 
 def fewest_seeds(sides: list[list[dict]], measure: str) -> int:
-    """Seeds of the row that has fewer: two runs of one seed are one."""
+    """Seeds of the row that has fewer: two runs of a seed count once."""
     return min(len({run["seed"] for run in own if measure in run["values"]}) for own in sides)
 
 
@@ -288,7 +286,7 @@ def test_thirty_claims_and_more_are_reckoned_twice_and_agree():
                 checked.add(claim.id)
             if len(found) != len(tested):
                 continue
-            # Holm over the pairs that lie on the wrong side, by hand
+            # Holm over the pairs on the wrong side, by hand
             order = sorted(
                 found.values(), key=lambda two: two[1]["p"] if two[1]["difference"] < 0 else 1.0
             )

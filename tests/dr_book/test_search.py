@@ -1,5 +1,5 @@
-"""Searching a collection: every system finds what it should, indexes are made once, a record leads
-to its models.
+"""Searching a collection: every system returns the right passages, indexes are built once, and a
+record leads to its models.
 """
 
 import io
@@ -45,7 +45,7 @@ def here(tmp_path, monkeypatch, finished):
 
 @pytest.fixture
 def run(here, own_recipe):
-    """A finished run, its record saved where records of this machine lie."""
+    """A finished run, with its record among this machine's records."""
     recipe = own_recipe.with_(objective="none")
     record = lab.execute(lab.Run("tests/search", "no pre-training", "smoke", recipe), quiet())
     return record, recipe, record.save(here / "cache" / "records" / "smoke")
@@ -148,7 +148,7 @@ def test_a_search_needs_a_system(tiny_recipe, shared):
 
 
 def test_the_command_line_answers_from_a_record(run, here, capsys, monkeypatch):
-    monkeypatch.setenv("DR_DATA", str(here))  # a record holds names, no paths
+    monkeypatch.setenv("DR_DATA", str(here))  # a record has names, not paths
     monkeypatch.setattr(sys, "stdin", io.StringIO("dense retriever\n\nhard negatives\n"))
     assert main(["search", str(run[2]), "--json", "-k", "3"]) == 0
     lines = [
@@ -208,7 +208,7 @@ def test_a_run_and_its_judgements_leave_as_files_that_other_tools_measure_alike(
         str(one): value for one, value in found.items() if str(one) in ours
     } == pytest.approx(ours, abs=1e-6)
     assert main(["export", str(run[2]), "--run", "--to", str(file)]) == 1
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
 
 
 def test_what_was_searched_may_be_another_collection_than_what_was_trained_on(
@@ -291,10 +291,10 @@ def test_mistakes_at_the_command_line_end_in_one_line_that_names_the_place(
     (here / "file").write_text("")
     collection = run[1].collection.name
     for arguments, said in (
-        (["search", collection, "masks", "--model", scorer], "searches nothing by itself"),
+        (["search", collection, "masks", "--model", scorer], "cannot search by itself"),
         (
             ["search", collection, "masks", "--model", here / "tiny"],
-            "no folder with modules.json, dense.json",
+            "a folder with modules.json, dense.json",
         ),
         (
             ["search", here / "gone.json", "masks"],
@@ -316,7 +316,7 @@ def test_mistakes_at_the_command_line_end_in_one_line_that_names_the_place(
 
 @pytest.fixture
 def ask(here, capsys, monkeypatch):
-    """What a search prints as JSON: `ask("mine", "words of a question")`."""
+    """A search's output as JSON: `ask("mine", "words of a question")`."""
     monkeypatch.setenv("DR_DATA", str(here))
 
     def search(source, query, *models):
@@ -477,5 +477,5 @@ def test_two_exported_encoders_are_opened_by_the_folder_that_holds_both(run, her
         shutil.copytree(lab.models_of(run[0])["retriever"], place)
     assert search.open_models(here / "both") == (models, None)
     shutil.rmtree(models["query-encoder"])
-    with pytest.raises(InputError, match=r"no folder with modules\.json, dense"):
+    with pytest.raises(InputError, match=r"a folder with modules\.json, dense"):
         search.open_models(here / "both")

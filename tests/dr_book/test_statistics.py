@@ -24,9 +24,9 @@ from dr_book.statistics import (
 from dr_lib.errors import InputError
 
 ARTICLES = np.random.default_rng(0).integers(50, 400, 48)
-"""Sizes of clusters about as uneven as those of SQuAD's test articles."""
+"""Cluster sizes about as uneven as those of SQuAD's test articles."""
 MEDQUAD = [1, 1, 5, 9, 10, 15, 19, 24, 33, 36, 55, 65, 89, 110, 112, 188, 231, 275]
-"""Test questions of each of MedQuAD's templates."""
+"""Numbers of test questions of MedQuAD's templates."""
 
 
 def nested(seed: int, articles: int = 30, spread: float = 0.3) -> tuple[np.ndarray, np.ndarray]:
@@ -91,7 +91,7 @@ def test_the_interval_is_that_of_scipys_bootstrap_over_clusters():
 
 
 def covered(sizes: np.ndarray, between: float = 0.05, cases: int = 10_000) -> float:
-    """Share of intervals of 95 % over nested clusters of these sizes that hold the true mean."""
+    """Share of 95 % intervals over nested clusters of these sizes that contain the true mean."""
     rng, queries = np.random.default_rng(0), sizes.sum()
     sums = sizes * np.sqrt(between) * rng.standard_normal((cases, len(sizes)))
     sums += np.sqrt(sizes) * rng.standard_normal((cases, len(sizes)))
@@ -112,7 +112,7 @@ def by_jackknife(sums: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 UNEVEN = [225, 75, 75, 60, 60, 50, 50, 40, 40, 25]
-"""Ten clusters that count as six."""
+"""Ten clusters, equivalent to six equal ones."""
 
 
 @pytest.mark.parametrize("between", [0.01, 0.1, 1.0])
@@ -135,7 +135,7 @@ def test_uneven_clusters_count_as_fewer(seed):
 
 
 def test_what_one_cluster_in_ten_has_is_often_in_none_of_eight():
-    """Why few clusters decide nothing, though their intervals cover where effects are normal."""
+    """Why few clusters decide nothing, although their intervals cover normal effects."""
     rng, shares = np.random.default_rng(0), []
     assert effective_clusters(np.repeat(np.arange(18), MEDQUAD)) == pytest.approx(7.86, abs=0.01)
     for clusters in (8, FEWEST, 30):
@@ -155,13 +155,13 @@ def interval_reach(parts: list[tuple[np.ndarray, np.ndarray]], *tails: float) ->
 @pytest.mark.parametrize("inflation", [1.25, 1.9])
 @pytest.mark.parametrize("seeds", [1, 2, 3])
 def test_of_nested_articles_errors_are_as_rare_and_power_as_large_as_promised(inflation, seeds):
-    """No difference: rejected in 4 to 6 % of cases. The smallest detectable one: found in four of
-    five. The inflations are those that SQuAD's articles show; the seeds' variance is pooled over 33
+    """No difference: rejected in 4 to 6 % of cases. The smallest detectable one: detected in four
+    of five. Inflations are those of SQuAD's articles; the variance of seeds is pooled over 33
     configurations.
     """
     queries, articles, pooled, cases = ARTICLES.sum(), len(ARTICLES), 33, 10_000
     between = (inflation**2 - 1) * queries / np.square(ARTICLES).sum()
-    spread = 0.5 * inflation / np.sqrt(queries)  # about what the queries give: 0.244 on SQuAD
+    spread = 0.5 * inflation / np.sqrt(queries)  # about the error from queries: 0.244 on SQuAD
 
     def found(shift: float, seed: int) -> tuple[float, float]:
         rng = np.random.default_rng(seed)
@@ -210,8 +210,8 @@ UNLIKE = np.repeat([5, 10, 15, 20, 25], 8)
 def test_errors_are_no_more_frequent_than_promised_however_seeds_scatter(
     spreads, seeds, others, wrong
 ):
-    """With others that scatter as the two do on average, an error is as rare as promised. Of their
-    own two or three seeds little is known, so there it is rarer.
+    """Pooled with others of the same average variance, an error is as rare as promised. Two or
+    three own seeds determine little, so there it is rarer.
     """
     rng, queries = np.random.default_rng(seeds), UNLIKE.sum()
     sums = trainings(rng, spreads, seeds)
@@ -249,7 +249,7 @@ def test_errors_are_no_more_frequent_than_promised_however_seeds_scatter(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_seeds_add_what_a_few_lines_of_numpy_say(seed):
-    """Pooled, and by Welch's formula for the two rows alone; what they draw in each cluster."""
+    """Pooled, and by Welch's formula for the two rows alone; and their variance within clusters."""
     rng = np.random.default_rng(seed)
     clusters = np.repeat(np.arange(12), 6)
     runs = [rng.normal(rng.normal(0, 2, (k, 1)), 1, (k, 72)) for k in (3, 2)]
@@ -317,7 +317,7 @@ def test_half_widths_of_independent_sources_are_at_right_angles():
 
 
 def test_a_tail_that_scipy_does_not_know_leaves_no_p_value_out():
-    """Three seeds a row have by Welch a freedom between 2 and 4."""
+    """Three seeds a row have, by Welch, between 2 and 4 degrees of freedom."""
     freedoms = np.random.default_rng(0).uniform(2, 3, 40_000)
     unknown = freedoms[np.isnan(special.stdtrit(freedoms, np.exp(-600) / 2))]
     for freedom in [*unknown[:20], *freedoms[:20]]:

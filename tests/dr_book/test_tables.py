@@ -1,4 +1,4 @@
-"""Tables and searches: text of a collection stays text, on a page and in a terminal."""
+"""Tables and searches: text from a collection stays text, on a page and in a terminal."""
 
 import json
 import re
@@ -38,7 +38,7 @@ EVIL = "\x1b[2J<script>alert(1)</script>\u202e end"
 
 
 def collection(**judged: list) -> Collection:
-    """The passages and queries with these judgements as the split test."""
+    """The passages and queries, with these judgements as the split test."""
     columns = [
         datasets.Dataset.from_dict({name: [value] * 3})
         for name, value in (("doc", ""), ("position", 0))

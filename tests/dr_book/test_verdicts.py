@@ -1,4 +1,4 @@
-"""Verdicts on claims whose answer is built into the scores."""
+"""Verdicts on claims whose answer is known from synthetic scores."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ QUERIES = [f"q{number}" for number in range(400)]
 def run(
     values: Any, *, seed: int = 0, place: str = "tiny", trained: bool = True, queries=QUERIES
 ) -> Any:
-    """What a verdict reads of a record: `values` by measure, or those of MRR@10."""
+    """The parts of a record that a verdict reads: `values` by measure, or those of MRR@10."""
     columns = values if isinstance(values, dict) else {"MRR@10": values}
     length = len(next(iter(columns.values())))
     scores = Scores([*queries][:length], columns)
@@ -211,7 +211,7 @@ def test_a_single_run_decides_only_where_the_spread_of_seeds_is_known(monkeypatc
 
 
 def test_a_missing_training_counts_once_however_many_collections_and_pairs_it_has():
-    """Of a, b and c each lacks one seed: three trainings, searched on five collections."""
+    """a, b and c lack a seed each: three trainings, searched on five collections."""
     places = [f"place{number}" for number in range(5)]
     searched = {place: rows(seeds=1, place=place, a=0.5, b=0.4, c=0.3) for place in places}
     apart = verdict(ORDER, searched)
@@ -282,7 +282,7 @@ def test_a_margin_that_these_queries_cannot_show_is_not_testable_here_and_says_h
     needed = 400 * ((1.6449 + 1.2816) * error / 0.5) ** 2
     told = float(pair.because.split("about ")[1].split(" ")[0].replace(",", ""))
     assert told == pytest.approx(needed, rel=0.05)
-    # what is clearly apart is contradicted all the same
+    # a clear difference is contradicted nevertheless
     far = {"a": runs["a"], "b": rows(a=0.9)["a"]}
     assert judged(checked("equal", "a", "b", width=0.5), far).verdict == "contradicted"
 
@@ -319,7 +319,7 @@ def test_groups_of_queries_are_compared_without_pairing():
 
 
 def test_seeds_with_queries_of_their_own_are_judged():
-    """Which questions both of two retrievers answer is another set for each training."""
+    """The set of questions that both of two retrievers answer differs between trainings."""
     rng = np.random.default_rng(0)
 
     def seeds(mean):
@@ -399,6 +399,21 @@ def test_measures_of_a_set_are_compared_by_leaving_rows_out():
     assert (pair.difference, pair.low, pair.high) == pytest.approx(
         (100 * expected.mean, 100 * expected.low, 100 * expected.high)
     )
+
+
+def test_rows_of_other_code_are_said_to_differ_in_their_code_number():
+    """Also where precision and device are the same."""
+    runs = {"tiny": rows(**{"a": 0.5, "b": 0.3})}
+    for epoch, of_row in enumerate(runs["tiny"].values()):
+        for made in of_row:
+            made.epoch, made.machine = epoch, {"cpu": "AMD"}
+            made.training = {"retriever": {"precision": "bf16"}}
+    found = verdict(claim(pairs=[("a", "b")]), runs)
+    assert found.pairs[0].apart
+    assert "In 1 pair all runs of one row differ from all of the other in code number" in found.note
+    for made in runs["tiny"]["b"]:
+        made.epoch = 0
+    assert not verdict(claim(pairs=[("a", "b")]), runs).pairs[0].apart
 
 
 def test_fewer_than_ten_queries_decide_nothing():

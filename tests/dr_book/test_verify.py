@@ -1,5 +1,5 @@
-"""A record is confirmed by a run rebuilt from it alone: equal weights, equal scores, else means
-that differ by no more than matters and than chance explains.
+"""A record is confirmed by a run rebuilt from it alone: equal weights, equal scores, or means whose
+difference is within the margin and within chance.
 """
 
 import json
@@ -62,7 +62,7 @@ def noise(deviation: float, freedom: int) -> SeedVariance:
 
 
 NOISE = noise(0.25, 33)
-"""About that of SQuAD."""
+"""About SQuAD's."""
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_code_that_has_changed_since_is_said_as_what_it_is_the_usual_case():
     rebuilt = made(VALUES, code={"retriever": "c1", "vectors": "v"})
     found = compare(made(VALUES, code={"retriever": "c0", "vectors": "v"}), rebuilt, NOISE)
     last = certificate_lines(made(VALUES), found | {"epoch": None})[-1]
-    assert last == "  as is usual, code has changed since it was recorded, here of: retriever"
+    assert last == "  code has changed since it was recorded, as is usual: retriever"
 
 
 @pytest.mark.parametrize(("recorded", "asked", "used"), [(1, None, 1), (64, None, 6), (1, "4", 4)])
@@ -282,7 +282,7 @@ def test_a_run_is_rebuilt_from_its_record(own_recipe, book, tmp_path, monkeypatc
         (tmp_path / "tiny" / "corpus.jsonl").read_text().replace("vector", "victor")
     )
     assert main(["verify", str(path)]) == 1
-    assert "collection 'tiny' is another one today" in capsys.readouterr().err
+    assert "collection 'tiny' has changed since" in capsys.readouterr().err
 
 
 def test_a_record_of_a_recipe_of_another_time_is_named_with_its_commit(book, capsys):
@@ -291,7 +291,7 @@ def test_a_record_of_a_recipe_of_another_time_is_named_with_its_commit(book, cap
     publish([made(VALUES, **facts)])
     assert main(["verify", "s/t"]) == 1
     (said,) = capsys.readouterr().err.splitlines()
-    assert "of another time (negatives.source" in said and "a1b2c3" in said
+    assert "from another version (negatives.source" in said and "a1b2c3" in said
 
 
 @pytest.mark.parametrize(
@@ -302,11 +302,11 @@ def test_a_record_of_a_recipe_of_another_time_is_named_with_its_commit(book, cap
         ("s", "the book has no record of this study. There are: s/t. The page reference/records"),
         ("x/y", "the book has no record of this study. The page reference/records has every"),
         ("s/t --scale gpu", "s/t: no record at gpu. Give --scale laptop."),
-        ("s/t simml", "no record of these names. Did you mean simlm? Name one with its label; "),
+        ("s/t simml", "no record with these names. Did you mean simlm? Name one by its label; "),
         ("s/t simlm --seed 9", "s/t: no record of seed 9. There are: 0, 2."),
         ("s/t bow --on moon", "s/t: it was not searched on moon. Name one with --on: "),
         ("./s.jsonl", "s.jsonl: no such file or folder."),
-        ("s/t", "s/t: several configurations. Name one with its label; there are: 'bow', 'simlm'."),
+        ("s/t", "s/t: several configurations. Name one by its label; there are: 'bow', 'simlm'."),
     ],
 )
 def test_a_slip_in_the_name_of_a_record_is_told_what_there_is(named, said, book, capsys):
@@ -332,7 +332,7 @@ def test_published_records_of_code_that_was_never_committed_are_said(changed, bo
     assert main(["publish", "m/n", "--scale", "smoke"]) == 0
     said = capsys.readouterr()
     assert said.out.endswith("m-n.jsonl.xz\n")
-    assert ("1 of 2 records were made by code that differs" in said.err) == bool(changed)
+    assert ("1 of 2 records were made by uncommitted code" in said.err) == bool(changed)
 
 
 def test_studies_are_named_without_their_records_being_parsed(book, monkeypatch):
@@ -347,7 +347,7 @@ def test_studies_are_named_without_their_records_being_parsed(book, monkeypatch)
 
 
 def test_scores_on_a_text_of_one_s_own_are_published_by_consent_alone(book, capsys):
-    """What is one's own is known by its content: a name may be anything."""
+    """A user's own text is recognised by its content: a name may be anything."""
     known = sheet("scifact").digest
     runs = [("mydata", "d"), ("scifact", "e"), ("scifact", known), ("mine", known), ("primer", "f")]
     for number, (name, digest) in enumerate(runs):
@@ -362,7 +362,7 @@ def test_scores_on_a_text_of_one_s_own_are_published_by_consent_alone(book, caps
     assert main([*command, "mine/3"]) == 0
     for study, name in (("mine/1", "scifact"), ("mine/4", "primer")):
         assert main([*command, study, "--yes"]) == 1
-        assert f"{name}: a collection of the book bears this name" in capsys.readouterr().err
+        assert f"{name}: the book has another collection of this name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("sizes", [{}, {"passages": 20}, {"train_queries": 5, "seed": 1}])
@@ -403,7 +403,7 @@ def test_every_command_tells_a_slip_in_the_name_of_a_study_alike(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("medquad", "and make it there: dr-lib data medquad."),
+        ("medquad", "and make it: dr-lib data medquad."),
         ("liveqa-med-questions", "and see its data sheet."),
     ],
 )
@@ -423,7 +423,7 @@ def test_a_collection_that_is_not_here_is_named_with_what_makes_it(
 def test_which_record_must_be_said_once(capsys):
     assert main(["verify"]) == main(["verify", "s/t", "--cheapest"]) == 1
     said = capsys.readouterr().err.splitlines()
-    assert "which record is not said" in said[0] and "beside --cheapest" in said[1]
+    assert "no record given" in said[0] and "both a record and --cheapest" in said[1]
 
 
 def test_how_many_pairs_keep_the_margin_is_what_the_records_say():
@@ -441,4 +441,4 @@ def test_how_many_pairs_keep_the_margin_is_what_the_records_say():
     page = (places.project_root() / "book" / "ideas" / "statistics.md").read_text(encoding="utf-8")
     assert f"on SQuAD about {pooled} of 100 pairs" in page
     assert f"its interval, about {upper} would" in page
-    assert f"on SQuAD about\n  {pooled} of 100 pairs" in verify.__doc__
+    assert f"on SQuAD about {pooled} of 100 pairs" in " ".join(verify.__doc__.split())

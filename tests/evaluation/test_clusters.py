@@ -1,5 +1,5 @@
-"""Which queries stand together: templates, documents, dialogues, or each for itself; questions that
-were filled into forms are told from free ones.
+"""Clusters of queries: templates, documents, dialogues, or single queries; questions filled into
+templates are distinguished from free ones.
 """
 
 import datasets

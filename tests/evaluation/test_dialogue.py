@@ -1,5 +1,5 @@
-"""Ranks among candidates against ir-measures and plain loops over single texts; files of dialogues,
-written small by hand, and what is read from them.
+"""Ranks among candidates against ir-measures and plain loops over single texts; small handwritten
+files of dialogues, and what is read from them.
 """
 
 import gzip
@@ -71,9 +71,7 @@ def test_the_right_text_twice_and_missing_candidates_do_not_lower_the_rank():
 
 
 def test_ranks_equal_a_loop_over_single_candidates():
-    """Whole numbers, so that many are tied; some candidates are missing, some the right one once
-    more.
-    """
+    """Whole numbers, so that many tie; some candidates are missing, some repeat the right one."""
     rng = np.random.default_rng(0)
     for shape in ((1, 1), (40, 6), (7, 20)):
         scores, candidates = (
@@ -104,7 +102,7 @@ def encoders(tiny_bert, tiny_tokenizer, tmp_path) -> list[DenseEncoder]:
 def ranked(
     readers: list[DenseEncoder], exchanges: list[Exchange], length: int, folder: Path
 ) -> Scores:
-    """The stage's scores; its tokens and vectors lie in `checkpoint-vectors` of the folder."""
+    """The stage's scores; its tokens and vectors are in the folder's `checkpoint-vectors`."""
     for name, encoder in zip(("model", "passage_model"), readers, strict=False):
         encoder.save(folder / "retriever" / name)
     lines = (json.dumps(exchange._asdict()) + "\n" for exchange in exchanges)
@@ -156,7 +154,7 @@ def test_encoded_dialogues_are_scored_as_one_text_after_the_other(
 
 
 def test_contexts_keep_their_last_turns(encoders, tmp_path):
-    """What stands before the last tokens of a long context changes nothing."""
+    """The text before the last tokens of a long context changes nothing."""
     end = (
         "the decoder cannot see the generator replaces masked words with likely ones and the"
         " encoder"
@@ -177,8 +175,8 @@ def test_contexts_keep_their_last_turns(encoders, tmp_path):
 def test_a_cross_encoder_scores_each_candidate_behind_the_end_of_its_context(
     tiny_bert, tiny_tokenizer, sentences, tmp_path, monkeypatch, length, context_length
 ):
-    """Pair by pair with the library's own classifier; (18, 16) leaves a response one piece, and
-    most are tied.
+    """Pair by pair with the library's own classifier; (18, 16) leaves one piece for a response, so
+    that most are tied.
     """
     save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "base")
     encoder = CrossEncoder.from_pretrained(tmp_path / "base", length=length, title=False, seed=3)

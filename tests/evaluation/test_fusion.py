@@ -1,5 +1,5 @@
-"""Fusion of two rankings: exactly what a few lines of numpy give, ties by a strict order, and a
-weight chosen where it may be.
+"""Fusion of two rankings: equal to a few lines of numpy, a strict order for ties, and a weight
+chosen on the right split.
 """
 
 import datasets
@@ -30,7 +30,7 @@ def ranking(seed: int, queries: int = 6, depth: int = 8) -> Ranking:
 
 
 def dense(one: Ranking, query: int, weight: float | None) -> np.ndarray:
-    """Points of every passage of the collection, `-1` where the list lacks it."""
+    """Points of every passage of the collection, `-1` if missing in the list."""
     points = np.full(PASSAGES, -1.0)
     rows = one.rows[query][one.rows[query] >= 0]
     scores = one.scores[query][: len(rows)].astype(float)
@@ -45,7 +45,7 @@ def dense(one: Ranking, query: int, weight: float | None) -> np.ndarray:
 
 
 def strict(first: Ranking, second: Ranking, query: int, sums: np.ndarray, row: int) -> tuple:
-    """Sum, better rank, score of the second ranking, row: what comes first is smaller."""
+    """Sort key: sum, better rank, score of the second ranking, row; smaller comes first."""
     lists = [one.rows[query].tolist() for one in (first, second)]
     score = second.scores[query][lists[1].index(row)] if row in lists[1] else -np.inf
     return -sums[row], min(own.index(row) for own in lists if row in own), -score, row
@@ -84,7 +84,7 @@ def test_equal_sums_are_decided_by_the_encoder_and_only_then_by_row():
     )
     assert np.diff(fuse(one, other, 2).scores).item() < 0
     assert fuse(one, other, 2).rows.tolist() == fuse(one, other, 2, 0.5).rows.tolist() == [[3, 9]]
-    # the other way round the encoder, second, has the last word, and not the row
+    # with the encoder as the second ranking, its score decides and not the row
     assert fuse(other, one, 2).rows.tolist() == [[9, 3]]
     one, other = (
         Ranking(["q"], np.array([rows]), np.array([values]), 10)
@@ -97,7 +97,7 @@ def test_equal_sums_are_decided_by_the_encoder_and_only_then_by_row():
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.permutations(range(PASSAGES)))
 def test_the_order_of_lines_in_a_collection_moves_nothing(seed, names):
-    """Passages in other rows give the same fused order, where no ranking has equal scores."""
+    """Permuted passages give the same fused order, if no ranking has equal scores."""
     rng, names = np.random.default_rng(seed), np.array(names)
     lists = [rng.permutation(PASSAGES)[: rng.integers(1, PASSAGES)] for _ in range(2)]
 
@@ -119,8 +119,8 @@ def test_other_queries_are_refused():
 
 
 def test_the_weight_is_the_best_on_the_split_it_is_chosen_on(tmp_path):
-    """The second system puts the relevant passage first, the first one second: from one half on
-    every weight is perfect.
+    """The second system ranks the relevant passage first, the first one second: every weight from
+    one half on is perfect.
     """
     columns = {
         "id": list("abcdef"),

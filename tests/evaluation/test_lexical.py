@@ -1,5 +1,5 @@
-"""Words that queries share with passages, words that vectors hold, and similarities of positives,
-against loops.
+"""Words that queries share with passages, words that vectors predict, and similarities of
+positives, against loops.
 """
 
 import math

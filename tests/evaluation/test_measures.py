@@ -106,9 +106,7 @@ def test_values_equal_the_formulas_by_hand():
 
 
 def test_grades_below_zero_count_as_zero():
-    """With -2, which TREC gives to spam, trec_eval's own code ends the process in two of five such
-    calls.
-    """
+    """With -2, TREC's grade for spam, trec_eval's code ends the process in two of five calls."""
     for seed in range(20):
         ranking, qrels = random_run(seed=seed)
         lower = {
@@ -426,7 +424,7 @@ FORTY = [f"p{i}" for i in range(40)]
 
 
 def tied_ranking(queries: int = 30, depth: int = 40, seed: int = 0) -> Ranking:
-    """Scores in steps of one, so that many are tied."""
+    """Integer scores, so that many are tied."""
     rng = np.random.default_rng(seed)
     rows = np.stack([rng.permutation(40)[:depth] for _ in range(queries)])
     scores = np.round(3 * rng.standard_normal((queries, depth)))

@@ -167,9 +167,7 @@ def sentences_of(count: int, seed: int) -> NluSplit:
 
 
 def pairs_of(count: int, seed: int) -> NluSplit:
-    """The score of a pair is the number of its sentences, of two, that speak of a vector, times
-    2.5.
-    """
+    """The score of a pair is 2.5 times the number of its sentences that mention a vector."""
     rng = np.random.default_rng(seed)
     each = rng.integers(0, 2, (count, 2))
     texts = [[f"the {('decoder', 'vector')[t]}" for t in side] for side in each.T]
@@ -315,7 +313,7 @@ def rows():
 
 
 def interval(actual, measure, *predicted):
-    """Of one run's measure, or of the difference of two."""
+    """The interval of one run's measure, or of the difference of two."""
     parts = [set_influence(scores(labels, actual), measure) for labels in predicted]
     signed = [(sign, *part) for sign, part in zip((1, -1), parts, strict=False)]
     return combined(signed, len(actual)).interval()
@@ -329,7 +327,7 @@ def test_of_a_mean_over_rows_it_is_the_common_interval(rows):
 
 
 def test_leaving_rows_out_says_what_resampling_them_says(rows):
-    """The slow twin: each draw of rows measured anew."""
+    """The slow twin: the measure is recomputed for each draw of rows."""
     actual, good, _ = rows
     own = interval(actual, "Matthews", good)
     rng = np.random.default_rng(0)

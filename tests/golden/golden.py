@@ -1,11 +1,12 @@
-"""What every method and every end of the pipeline scores on a small collection that never changes.
+"""Scores of every method and every final stage of the pipeline on a small collection that never
+changes.
 
 `python -m tests.golden.golden --check` runs all of it (about a minute on one core) and prints every
-number that is not the recorded one, to the last digit: for use before and after a change, on one
-machine. `--write` records anew; where a number has moved, it wants `--epoch REASON` and raises the
-epoch, which every record of a run holds: numbers of one epoch compare. The test beside
-this file compares within a tolerance, since processors round differently. Everything is drawn from
-seeds: the base model from numpy's generator, so that it is the same everywhere.
+number that differs from the recorded one in any digit: for use before and after a change, on one
+machine. `--write` records again; if a number has changed, it requires `--epoch REASON` and raises
+the epoch, which every record of a run contains: numbers of one epoch are comparable. The test
+beside this file compares within a tolerance, since processors round differently. Everything is
+drawn from seeds: the base model from numpy's generator, so that it is the same everywhere.
 
 Only `measure` and the functions under "The lab" know how a recipe is run.
 """
@@ -39,13 +40,13 @@ from dr_lib.training.schedule import seed_step
 HERE = Path(__file__).resolve().parent
 RECORDED = HERE / "golden.json"
 DROPOUT_LABELS = ("simlm, dropout", "r_drop, hardest")
-"""Runs with dropout. Its draws differ between kinds of processors, and with the order in which rows
-are read; measures of so small a collection then move by up to three quarters, mean losses hardly
-(`DROPOUT_LOSSES`). Other draws are no other epoch.
+"""Runs with dropout. Its draws differ between kinds of processors, and with the order of rows;
+measures on so small a collection then change by up to three quarters, mean losses hardly
+(`DROPOUT_LOSSES`). Other draws do not make another epoch.
 """
 DROPOUT_LOSSES = {"rel": 0.25}
-"""For means of a curve. Three other draws moved the contrastive loss by at most 0.10, R-Drop's by
-0.24, all others by 0.013.
+"""Tolerance for means of a curve. Three other draws changed the contrastive loss by at most 0.10,
+R-Drop's by 0.24, all others by 0.013.
 """
 
 SPREADS = {"word_embeddings": 0.3, "embeddings": 0.03, "query": 0.15, "key": 0.15}
@@ -54,20 +55,20 @@ before any training.
 """
 
 LOUD = 0.1
-"""Standard deviation to which the quieter weights of a method are raised for its first loss: every
-rate, mask and weight of the method then moves it.
+"""Standard deviation to which the smaller weights of a method are raised for its first loss: every
+rate, mask and weight of the method then affects it.
 """
 FIRST_LOSS = "first loss, "
 
 Numbers = dict[str, list[float]]
 
 
-# What the runs are made from.
+# Inputs of the runs.
 
 
 def make_base(folder: Path, layers: int = 2, hidden: int = 64) -> Path:
-    """A small BERT whose weights are drawn by numpy: large enough ones that its first state depends
-    on the words.
+    """A small BERT with weights drawn by numpy, large enough for its first state to depend on the
+    words.
     """
     words = (HERE / "vocabulary.txt").read_text(encoding="utf-8").split("\n")[:-1]
     tokenizer = BertTokenizerFast(
@@ -97,7 +98,7 @@ def make_base(folder: Path, layers: int = 2, hidden: int = 64) -> Path:
 
 
 def make_sentences(folder: Path) -> Path:
-    """A folder in CoLA's format: a sentence is acceptable if it speaks of a value."""
+    """A folder in CoLA's format: a sentence is acceptable if it mentions a value."""
     rng = np.random.default_rng(0)
     folder.mkdir(parents=True)
     for split, rows in (("train", 48), ("dev", 24)):
@@ -130,9 +131,7 @@ def make_dialogues(folder: Path) -> Path:
 
 
 def recipe_on(base: Path) -> Any:
-    """The recipe that all runs change: a few steps of everything, in float32 and without
-    dropout.
-    """
+    """The recipe that all runs modify: a few steps of everything, in float32, without dropout."""
     common = {"precision": "fp32", "checkpoint_every": 100, "log_every": 1}
     tuning = common | {"steps": 8, "learning_rate": 5e-4, "batch_queries": 8, "negatives": 2}
     writer = common | {"steps": 3, "learning_rate": 5e-4, "tokens_per_batch": 512}
@@ -291,7 +290,7 @@ PIPELINE_VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def measure(label: str, recipe: Any, cache: Any) -> Numbers:
-    """Run one recipe: its means, and the curve of every loss on the way."""
+    """Run one recipe; return its means, and the curve of every loss."""
     record = lab.execute(lab.Run("golden", label, "smoke", recipe), cache)
     numbers = {name: [mean] for name, mean in record.means.items()}
     for stage, facts in record.training.items():
@@ -302,8 +301,8 @@ def measure(label: str, recipe: Any, cache: Any) -> Numbers:
 
 
 def measure_first_loss(recipe: Any, cache: Any) -> Numbers:
-    """All losses of a method's first step, no optimiser behind them, with weights loud enough that
-    a wrong rate shows.
+    """All losses of a method's first step, before any update, with weights large enough for a wrong
+    rate to show.
     """
     given = cache.inputs(lab.pipeline(recipe).pretrained)
     tokenizer, model = load_tokenizer(given["start"]), load_masked_lm(given["start"], dropout=0.0)
@@ -345,7 +344,7 @@ def measure_zero_shot(recipe: Any, work: Path, cache: Any) -> Iterator[tuple[str
 
 
 def measure_questions(recipe: Any, cache: Any) -> Iterator[tuple[str, Numbers]]:
-    """Generated questions: what was left after each step, and a run on the new collection."""
+    """Generated questions: their number after each step, and a run on the new collection."""
     options = {"learn_from": str(HERE / "collection"), "use_judgements": False, "per_passage": 2}
     written = corpus_study.generate_queries(recipe, **options, cache=cache)
     counts = {
@@ -359,7 +358,7 @@ def measure_questions(recipe: Any, cache: Any) -> Iterator[tuple[str, Numbers]]:
 
 
 def run_all(work: Path) -> Iterator[tuple[str, Numbers]]:
-    """Every run by its label, in a fresh cache below `work`."""
+    """Label -> every run, in a fresh cache in `work`."""
     os.environ["DR_CACHE"] = str(work / "cache")
     with mock.patch("dr_lib.training.machine.has_bf16", lambda where: False):
         recipe, cache = (
@@ -382,9 +381,7 @@ def run_all(work: Path) -> Iterator[tuple[str, Numbers]]:
 
 
 def moved(expected: dict[str, Numbers], found: dict[str, Numbers]) -> bool:
-    """Whether a number that was recorded is another one now; new runs and draws of dropout move
-    none.
-    """
+    """Whether a recorded number has changed; new runs and draws of dropout do not count."""
     return any(
         found[label].get(name) != values
         for label, numbers in expected.items()
@@ -394,7 +391,7 @@ def moved(expected: dict[str, Numbers], found: dict[str, Numbers]) -> bool:
 
 
 def differences(expected: dict[str, Numbers], found: dict[str, Numbers]) -> list[str]:
-    """Every number that is not the recorded one, one a line."""
+    """Every number that differs from the recorded one, one per line."""
     lines = []
     for label in [*expected, *(label for label in found if label not in expected)]:
         old, new = expected.get(label, {}), found.get(label, {})

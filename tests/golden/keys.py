@@ -1,10 +1,10 @@
-"""Which stages a recipe has and what each is made from, for every kind of recipe in the notebooks.
+"""The stages of a recipe and their inputs, for every kind of recipe in the notebooks.
 
-`python -m tests.golden.keys --write` records anew (seconds; nothing is built). `keys.json` has each
-distinct stage once, under its kind and a number, with all that its key holds besides digests of
-code and data: stages by name, models and collections by theirs, settings by a few digits of their
-values. Below it each recipe with the stages it ends with, by role. Two pipelines that give the same
-file give stages the same keys.
+`python -m tests.golden.keys --write` records again (seconds; nothing is built). `keys.json` has
+each distinct stage once, under its kind and a number, with everything in its key except digests of
+code and data: stages, models and collections by name, settings by a digest of their values. Then
+follows each recipe with its final stages, by role. Two pipelines with the same file give stages the
+same keys.
 """
 
 import argparse
@@ -29,7 +29,7 @@ MASKED: dict[str, Any] = {"objective": "mlm"}
 
 
 def changes(work: Path) -> dict[str, dict[str, Any]]:
-    """Label -> what is changed in the recipe, besides the runs of the golden scores."""
+    """Label -> changes of the recipe, besides the runs of the golden scores."""
     posts, dialogues, log = (work / name for name in ("posts.jsonl", "talks.jsonl", "log.jsonl"))
     for file in (posts, dialogues, log):
         file.write_text(f'{{"text": "{file.stem}"}}\n', encoding="utf-8")
@@ -149,7 +149,7 @@ def recipes(work: Path) -> Iterator[tuple[str, lab.Recipe]]:
 
 
 def described(value: Any, names: dict[str, str]) -> Any:
-    """An argument of a stage as the file has it; `names` of stages by their keys."""
+    """An argument of a stage in the file's format; `names`: key of a stage -> its name."""
     if isinstance(value, lab.Stage):
         return names[value.key]
     if isinstance(value, lab.Part):
@@ -173,7 +173,7 @@ def described(value: Any, names: dict[str, str]) -> Any:
 
 
 def graphs(work: Path) -> dict[str, dict[str, Any]]:
-    """What `keys.json` holds: `stages` and `recipes`."""
+    """The content of `keys.json`: `stages` and `recipes`."""
     names: dict[str, str] = {}
     stages: dict[str, dict[str, Any]] = {}
     ends: dict[str, dict[str, str]] = {}
@@ -193,7 +193,7 @@ def graphs(work: Path) -> dict[str, dict[str, Any]]:
 
 
 def dumped(found: dict[str, dict[str, Any]]) -> str:
-    """One stage and one recipe a line."""
+    """JSON with one stage or recipe per line."""
     parts = []
     for title, entries in found.items():
         lines = (f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in entries.items())
@@ -202,7 +202,7 @@ def dumped(found: dict[str, dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Record anew."""
+    """Record again."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", required=True, help="record anew")
     parser.parse_args()

@@ -1,5 +1,5 @@
-"""The recorded scores of every method and every end of the pipeline, within what processors differ
-by, and the recorded stages of every kind of recipe in the notebooks.
+"""The recorded scores of every method and every final stage of the pipeline, within the differences
+of processors, and the recorded stages of every kind of recipe in the notebooks.
 """
 
 import json
@@ -12,13 +12,13 @@ from tests.golden import golden, keys
 
 pytestmark = pytest.mark.xdist_group("golden")  # trained once for all of them
 LOSSES = {"rel": 0.005, "abs": 0.001}
-"""Sums in another order (AVX2 without fused kernels), carried through eight steps of Adam, moved
-one by 0.0021.
+"""Sums in another order (AVX2 without fused kernels), through eight steps of Adam, changed one by
+0.0021.
 """
 FIRST = {"rel": 2e-5}
-"""A first loss has no update behind it: only sums in another order."""
+"""A first loss precedes any update: only the order of sums differs."""
 MEASURES = {"rel": 0.03, "abs": 0.03}
-"""The same moved one by 0.0013. Room for a query of fifty whose passages change places in the first
+"""The same changed one by 0.0013. Allows one of fifty queries to have passages swapped in the top
 ranks.
 """
 

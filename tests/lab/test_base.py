@@ -1,4 +1,4 @@
-"""Base models: what they may read, what is held out, how they land in the book with their
+"""Base models: what they may read, what is held out, how they get into the book with their
 record.
 """
 

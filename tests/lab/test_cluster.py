@@ -23,7 +23,7 @@ pytestmark = pytest.mark.faults
 
 
 def runs_on(cluster, recipe, folder, **changes):
-    """A study of two runs on a cluster, in a cache of its own; what it made and where."""
+    """A study of two runs on a cluster, in a separate cache; what it made and where."""
     recipes = {"slow": recipe, "mean": recipe.with_(pooling="mean")}
     cache = Cache(folder, announce=str)
     return (
@@ -33,7 +33,7 @@ def runs_on(cluster, recipe, folder, **changes):
 
 @pytest.fixture
 def slow(tiny_recipe):
-    """A pre-training long enough to be killed in."""
+    """A pre-training long enough to be killed."""
     return tiny_recipe.with_(
         objective="mlm", pretraining__steps=50, pretraining__checkpoint_every=2
     )
@@ -64,7 +64,7 @@ def test_a_worker_killed_in_mid_training_is_replaced_and_the_records_are_the_sam
 
 
 def kill_the_trainer(root) -> bool:
-    """Kill -9 the process that pre-trains, once it has left a checkpoint."""
+    """Kill -9 the pre-training process once it has written a checkpoint."""
     for _ in range(3000):
         if list(root.glob("pretrained-*.partial/checkpoint-*")):
             (owner,) = root.glob("locks/pretrained-*.owner")
@@ -150,7 +150,7 @@ def test_without_a_scheduler_it_says_so():
 
 
 def hold_for_ever(cache, stage, taken) -> None:
-    """Take the lock of a stage and never give it back."""
+    """Take the lock of a stage and never release it."""
     with hold(cache.root / "locks" / f"{stage.name}.lock", stage.name, "building it"):
         taken.set()
         time.sleep(600)

@@ -1,5 +1,5 @@
-"""Encoders from elsewhere: a given one and a fusion with BM25 as rows of a study, where nothing is
-trained; and training that starts from a model of sentence-transformers.
+"""Encoders from elsewhere: a ready-made one and a fusion with BM25 as rows of a study, without
+training; and training that starts from a sentence-transformers model.
 """
 
 import json
@@ -111,7 +111,7 @@ def test_what_does_not_fit_a_given_retriever_is_refused(own_recipe, folder, cach
 
 
 def test_what_a_given_encoder_costs_is_told_beforehand(own_recipe, folder):
-    """As much as the same model does that was trained here; 0 where its size is not said."""
+    """As much as the same model trained here; 0 if its size is unknown."""
     given = own_recipe.with_(retriever=str(folder))
     plan = pipeline(given)
     shape = open_checkpoint(str(folder)).shape
@@ -164,7 +164,10 @@ def test_prompts_of_a_recipe_are_read_keyed_recorded_and_shown(
     ("more", "problem"),
     [
         (["--prompts", "a", "b"], "name the encoder before it"),
-        (["--model", "simlm", "--prompts", "a", "b"], "simlm: prompts for what is no encoder"),
+        (
+            ["--model", "simlm", "--prompts", "a", "b"],
+            "simlm: has prompts, but is not an encoder here",
+        ),
     ],
 )
 def test_prompts_without_an_encoder_are_refused(own_recipe, capsys, more, problem):
@@ -215,9 +218,7 @@ def test_search_takes_a_given_encoder_by_folder_and_by_name_of_its_package(
 
 @pytest.fixture
 def encoder(tmp_path, tiny_bert, tiny_tokenizer):
-    """A folder as sentence-transformers writes it: a BERT without head, mean pooling,
-    normalised.
-    """
+    """A sentence-transformers folder: a BERT without head, mean pooling, normalised."""
     folder = tmp_path / "encoder"
     tiny_bert().bert.save_pretrained(folder)
     tiny_tokenizer.save_pretrained(folder)

@@ -1,6 +1,4 @@
-"""What a recipe measures: search, BM25 alone, similarities, checks, language understanding,
-dialogues.
-"""
+"""Kinds of evaluation: search, BM25, similarities, checks, language understanding, dialogues."""
 
 import json
 import sys
@@ -27,7 +25,7 @@ def untrained(tiny_recipe):
 
 @pytest.fixture
 def acceptable(tmp_path):
-    """A folder in CoLA's format: a sentence is acceptable if it speaks of a vector."""
+    """A folder in CoLA's format: a sentence is acceptable if it mentions a vector."""
     folder, rng = tmp_path / "tiny-cola", np.random.default_rng(0)
     folder.mkdir()
     for split, rows in (("train", 48), ("dev", 20)):

@@ -1,9 +1,8 @@
 """Faults at random: killed and competing processes, damaged files, a full disk. `make test-faults`,
 which keeps the counts.
 
-A child is a fork of a process that has imported everything, so that a trial costs seconds and not
-the import of torch. What is compared is the record, which holds every score and the digest of all
-weights.
+A child is a fork of a process that has imported everything, so that a trial takes seconds, without
+importing torch. Records are compared, which have every score and the digests of all weights.
 """
 
 import os
@@ -37,7 +36,7 @@ KILLS = int(os.environ.get("DR_KILLS", "200"))  # of all recipes together
 
 
 def run_of(recipe: Recipe, root: Path, limit: int | None = None, prepare: str = "") -> Child:
-    """A run in a process of its own, whose files may grow to `limit` bytes."""
+    """A run in a separate process, whose files may grow to `limit` bytes."""
     before: list[tuple] = [(exec, prepare)]
     if limit:
         # bars may go to a file that has a limit too
@@ -59,8 +58,8 @@ RECIPES = (
 
 @pytest.fixture
 def recipes(tiny_recipe, tmp_path) -> dict[str, Recipe]:
-    """Together nearly every stage: both retrievers, re-rankers, teacher, distillation; writers,
-    generator, pairs, evaluations.
+    """Recipes that together have nearly every stage: both retrievers, re-rankers, teacher,
+    distillation; writers, generator, pairs, evaluations.
     """
     labels = {"depth": 6, "s_pos": 1e-6, "s_neg": 0.0}  # a scorer of two steps is sure of nothing
     pairs = {"objective__batch_pairs": 4, "final": "retriever1"}
@@ -135,10 +134,10 @@ HOWS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL, None)  # None: its time i
 
 
 class Stoppable(Child):
-    """A call in a process of its own, which a signal or its budget may end."""
+    """A call in a separate process, which a signal or its time budget may end."""
 
     def ended(self, how: signal.Signals | None, seconds: float | None) -> bool:
-        """Whether it came to its end before it was stopped."""
+        """Whether it finished before it was stopped."""
         try:
             self.future.result(timeout=seconds if how else 600)
         except TimeoutError:
@@ -157,7 +156,7 @@ class Stoppable(Child):
 def test_stops_of_every_kind_end_as_one_run_that_nobody_stopped(
     recipes, tiny_recipe, tmp_path, name, counted
 ):
-    """Files compared: of all stages, as their manifests have them, and of what was asked for."""
+    """Compared files: those of all stages, by their manifests, and of the result."""
     rng = random.Random(name)
     base = BaseRecipe(
         name="tiny", sources=[{"name": tiny_recipe.collection.name}], vocabulary=120, layers=1,
@@ -211,7 +210,7 @@ def test_stops_of_every_kind_end_as_one_run_that_nobody_stopped(
 
 
 def manifests(root: Path) -> list[dict]:
-    """Of all finished stages of a cache."""
+    """The manifests of all finished stages in a cache."""
     return [
         read_manifest(path.parent) for path in sorted(root.glob("*-????????????????/manifest.json"))
     ]
@@ -241,7 +240,7 @@ def test_shards_killed_at_random_end_as_one_array_does(tiny_recipe, tmp_path, co
     for trial in range(max(3, KILLS // 20)):
         root, prepare = tmp_path / str(trial), small.format(4 * rng.randint(1, 5))
         child, wanted = run_of(recipe, root, prepare=prepare), rng.randint(1, 3)
-        # in the midst of a shard, of which a part may be on disk
+        # in the middle of a shard, part of which may be on disk
         while wanted and not child.future.done():
             if list(root.glob("vectors-*.partial")) and child.killed_after(rng.uniform(0, 0.05)):
                 child, kills, wanted = run_of(recipe, root, prepare=prepare), kills + 1, wanted - 1
@@ -271,9 +270,7 @@ def test_processes_that_share_a_cache_and_lose_one_of_them_agree(
 
 
 def damages(path: Path, rng: random.Random) -> dict[str, bytes | None]:
-    """Ways in which a file is found after an accident: its new content, or None where it is
-    gone.
-    """
+    """Kinds of damage to a file: its new content, or None if it is gone."""
     content = path.read_bytes()
     place = rng.randrange(len(content)) if content else 0
     return {
@@ -331,9 +328,7 @@ def test_a_damaged_file_of_any_stage_is_named_or_built_again_and_never_believed(
 def test_a_damaged_file_of_any_kind_of_stage_is_named_to_whoever_wants_it(
     recipes, tmp_path, counted
 ):
-    """Materials included: questions, continuations, generators, word weights, labels that were
-    guessed.
-    """
+    """Including materials: questions, continuations, generators, word weights, pseudo-labels."""
     rng, root, named = random.Random(1), tmp_path / "stages", 0
     for recipe in recipes.values():
         lab.execute(lab.Run("faults/test", "row", "smoke", recipe), Cache(root, announce=str))
@@ -357,9 +352,7 @@ def test_a_damaged_file_of_any_kind_of_stage_is_named_to_whoever_wants_it(
 def test_a_full_disk_ends_in_one_line_wherever_it_happens(
     recipes, tmp_path, without_times, counted
 ):
-    """Files may not grow over a limit, which fails as a full disk does: in any write, at any
-    place.
-    """
+    """Files may not exceed a limit, which fails like a full disk: in any write, at any place."""
     recipe, root, ends = recipes["distilled"], tmp_path / "stages", set()
     whole = without_times(run_of(recipe, tmp_path / "whole").result())
     for limit in (200, 1_000, 3_000, 8_000, 20_000, 50_000, 100_000, 200_000):
@@ -374,8 +367,8 @@ def test_a_full_disk_ends_in_one_line_wherever_it_happens(
 def test_a_disk_that_is_really_full_ends_in_one_line_and_not_in_a_signal(
     recipes, tmp_path, without_times, counted
 ):
-    """Mapped files take their room when they are made: else a full disk would show as SIGBUS,
-    without a word.
+    """Mapped files allocate their space when created: otherwise a full disk would cause SIGBUS,
+    without a message.
     """
     recipe, disk, ends = recipes["distilled"], tmp_path / "disk", set()
     disk.mkdir()

@@ -26,7 +26,7 @@ SPLITS = ("train", "dev", "test")
 
 @pytest.fixture
 def bare(own_recipe, tmp_path):
-    """The recipe on a copy of its collection's passages alone."""
+    """The recipe on a copy of its collection with only the passages."""
     (tmp_path / "bare").mkdir()
     shutil.copy(tmp_path / "tiny" / "corpus.jsonl", tmp_path / "bare")
     return own_recipe.with_(collection=str(tmp_path / "bare"))
@@ -150,7 +150,7 @@ def test_judgements_are_left_out_where_one_says_so(own_recipe, write, tmp_path):
 
 def test_the_folder_says_what_it_is_and_no_place(write, cache, tmp_path):
     (tmp_path / "bare" / "README.md").write_text("- Licence: CC0 1.0\n", encoding="utf-8")
-    folder = write(cache=cache).folder  # a licence is no part of a collection's digest
+    folder = write(cache=cache).folder  # a licence is not part of a collection's digest
     text = (folder / "README.md").read_text(encoding="utf-8")
     assert (
         "trained on the queries of tiny" in text
@@ -167,7 +167,7 @@ def test_a_collection_without_training_queries_teaches_nobody(bare, shared):
 
 
 def test_the_generator_of_the_book_writes_questions_about_what_it_reads(shared):
-    """Nobody trained it on Primer; no word list or template is behind it."""
+    """It was not trained on Primer, and uses no word list or template."""
     recipe = lab.recipe_at("smoke", {}, "primer")
     written = corpus_study.generate_queries(
         recipe, use_judgements=False, per_passage=1, cache=shared

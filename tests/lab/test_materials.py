@@ -1,5 +1,5 @@
-"""What methods need beside the passages, in a recipe: what brings it, who shares it, and methods
-trained on it.
+"""Materials that methods need beside the passages: what produces them, which methods share them,
+and methods trained on them.
 """
 
 import json
@@ -457,7 +457,7 @@ def labelled(recipe: Recipe, **chosen) -> tuple[Inputs, Stage]:
 
 @pytest.fixture
 def queries_file(tmp_path, monkeypatch):
-    """A file of fourteen distinct queries that nobody has labelled, under DR_DATA."""
+    """A file of fourteen distinct unlabelled queries, under DR_DATA."""
     texts = [" ".join(WORDS[place : place + 4]) for place in range(9)] + ["a dense retriever"]
     texts += [
         "what does the decoder see",
@@ -506,7 +506,7 @@ def test_of_unlabelled_queries_no_passage_is_known(recipe, queries_file, shared)
 
 
 def test_queries_that_are_tested_with_are_no_unlabelled_ones(recipe, queries_file, shared):
-    """The collection's own file of queries holds those of all its splits."""
+    """The collection's own file of queries contains those of all its splits."""
     own, collection = Path(recipe.collection.name) / "queries.jsonl", Inputs(recipe).collection
     stage = by_kind(labelled(recipe, pool="file", file=str(own), **SURE)[1])["unlabelled_queries"]
     kept = {text.casefold() for text in Texts.open(shared.get(stage)).strings["text"]}

@@ -29,7 +29,7 @@ TABLES = {  # the notebook, and its studies with the number of their rows
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_runs_on_a_folder_by_its_path(name, tmp_path, monkeypatch, beir_folder):
-    # "mine" alone finds nothing
+    # the name "mine" finds nothing
     folder, out = tmp_path / "elsewhere" / "mine", tmp_path / "out.ipynb"
     beir_folder(folder, passages=60, queries=48)
     monkeypatch.delenv("DR_DATA", raising=False)

@@ -1,5 +1,5 @@
-"""The scale of the papers before it starts: what it costs, on how many GPUs it fits, and that a
-recipe which is cut to a GPU keeps its updates.
+"""The scale of the papers before it starts: its cost, the GPUs that it needs, and that a recipe
+fitted to a GPU keeps its updates.
 """
 
 import re
@@ -22,7 +22,7 @@ GIB = 2**30
 
 
 class MsMarco(Collection):
-    """The sizes of MS MARCO's passages and queries, and nothing else of them."""
+    """Only the sizes of MS MARCO's passages and queries."""
 
     def __init__(self):
         super().__init__("msmarco", "0" * 64, {}, range(8_841_823), None, {}, passages_digest="0")
@@ -50,7 +50,7 @@ def collection():
 
 @pytest.fixture
 def study(monkeypatch, collection, cache, tmp_path):
-    """`study(scale, gib)`: SimLM's rows of its Table 2 at a scale, on a GPU of so many GiB."""
+    """`study(scale, gib)`: SimLM's rows of its Table 2 at a scale, on a GPU with `gib` GiB."""
     models = {
         "bert-base-uncased": Shape(12, 768, 30_522, 512),
         "google/electra-base-discriminator": Shape(12, 768, 30_522, 512),

@@ -1,5 +1,5 @@
-"""From a recipe to its stages: what each is made from, what recipes share, what is refused; and
-that they run.
+"""From a recipe to its stages: their inputs, what recipes share, what is refused; and that they
+run.
 """
 
 import json
@@ -34,7 +34,7 @@ def untrained(tiny_recipe):
 
 
 def walked(recipe) -> dict:
-    """Key -> stage of everything that a recipe's evaluation rests on."""
+    """Key -> stage of everything that a recipe's evaluation depends on."""
     return {one.key: one for one in pipeline(recipe).end.walk()}
 
 
@@ -286,7 +286,7 @@ def test_what_compared_no_vectors_in_pre_training_is_compared_as_fine_tuning_say
 
 
 def learned_from(one: Stage) -> dict:
-    """What the training examples of a stage are made from."""
+    """The sources of a stage's training examples."""
     return one.arguments["examples"].stage.arguments
 
 
@@ -406,7 +406,7 @@ def test_queries_that_are_reported_or_trained_on_choose_nothing(untrained, split
 
 @pytest.mark.parametrize("change", ["id", "text", "case and blanks"])
 def test_queries_that_are_reported_are_not_trained_on(own_recipe, tmp_path, change):
-    """Else a retriever that has seen its test finds it all: 100.0, and significant."""
+    """Otherwise a retriever that has seen the test finds everything: 100.0, and significant."""
     recipe = own_recipe.with_(final="retriever1")
     train, test = (tmp_path / "tiny" / "qrels" / f"{split}.tsv" for split in ("train", "test"))
     before = pipeline(recipe)
@@ -662,7 +662,7 @@ def test_mined_negatives_are_the_first_of_the_retrievers_ranking_less_the_positi
         others = [row for row in found.tolist() if row != query]  # query r is about passage r
         assert sorted(listed.tolist()) == sorted(others[:depth])
         above += query in found[:depth]
-    assert above  # else leaving positives in would change nothing
+    assert above  # otherwise keeping positives would change nothing
 
 
 def test_bm25_negatives_can_be_put_behind_the_mined_ones(masked, shared):
@@ -844,7 +844,7 @@ def test_what_is_not_fine_tuned_needs_no_training_queries(tiny_recipe, tmp_path,
 
 
 def test_queries_without_a_relevant_passage_fill_no_batch(tiny_recipe, tmp_path):
-    """What only the fine-tuning would find out is said before the pre-training."""
+    """An error that only fine-tuning would notice is reported before pre-training."""
     grades = [(0, 1), (1, 1), (2, 0), (3, 0)]
     folder = write_collection(tmp_path / "few", train=grades, test=[(4, 1)])
     recipe = tiny_recipe.with_(collection={"name": str(folder)}, finetuning__batch_queries=3)

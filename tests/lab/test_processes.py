@@ -1,4 +1,4 @@
-"""Stages that train on two processes: what one process learns, errors as they are, nothing lost
+"""Stages that train on two processes: the same result as with one, unchanged errors, nothing lost
 when one is killed.
 """
 
@@ -32,15 +32,13 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def recipe(tiny_recipe, monkeypatch):
-    """Pre-training by micro-batches that go round, fine-tuning by batches that are shared."""
+    """Pre-training with alternating micro-batches, fine-tuning with shared batches."""
     monkeypatch.setenv("DR_DEVICE", "cpu")
     return tiny_recipe.with_(objective="mlm", pretraining__steps=30, pretraining__accumulation=2)
 
 
 def built(stage, folder: Path, processes: int, shared, monkeypatch) -> tuple[TrainLog, dict]:
-    """Log and weights of a training that so many processes make in a folder; what it needs is made
-    by one.
-    """
+    """Log and weights of a training by this many processes in a folder; one makes its inputs."""
     inputs = shared.inputs(stage)
     with monkeypatch.context() as patch:
         patch.setenv("DR_PROCESSES", str(processes))
@@ -81,7 +79,7 @@ def workers() -> list[psutil.Process]:
 
 
 def first_checkpoint(root: Path, pattern: str = "checkpoint-*") -> bool:
-    """Wait for one of a training that is under way."""
+    """Wait for the first checkpoint of a running training."""
     end = time.monotonic() + 300
     while not list(root.glob(pattern)):
         if time.monotonic() > end:

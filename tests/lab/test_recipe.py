@@ -1,6 +1,4 @@
-"""Recipes: frozen, validated, the same in and out of YAML, without places in what a record keeps;
-scales.
-"""
+"""Recipes: frozen, validated, unchanged by YAML, without paths in records; scales."""
 
 import inspect
 from pathlib import Path

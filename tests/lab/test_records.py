@@ -1,5 +1,5 @@
-"""Records: whole or absent, refused when altered, replaced when published; those of the book still
-load; odd values are named or read, and nothing else.
+"""Records: complete or absent, refused when altered, replaced when published; those of the book
+still load; odd values are read or reported, and nothing else happens.
 """
 
 import json
@@ -228,7 +228,7 @@ def test_a_file_of_several_records_is_not_taken_for_one(tmp_path):
 
 
 def rewritten(path, **changes):
-    """Change fields and give the line a right checksum again, as a careful hand could."""
+    """Change fields and correct the line's checksum, as a careful editor could."""
     content = json.loads(lzma.decompress(path.read_bytes())) | changes
     content.pop("checksum")
     text = json.dumps(content | {"checksum": json_digest(content)})
@@ -441,13 +441,13 @@ CONTENT = {name: value for name, value in json.loads(RECORD.line()).items() if n
 
 
 def seal(content: dict) -> bytes:
-    """A line whose checksum is that of its bytes, whatever JSON says to what they hold."""
+    """A line with the checksum of its bytes, whether or not they are valid JSON."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))[1:].encode()
     return b'{"checksum":"' + sha256(b"{" + text).hexdigest().encode() + b'",' + text + b"\n"
 
 
 def fields(value: object) -> list[tuple]:
-    """The way to every field of nested mappings and lists."""
+    """The path to every field of nested mappings and lists."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value)
     inner = [(key, part) for key, part in pairs if isinstance(part, dict | list)]
     pairs = value.items() if isinstance(value, dict) else enumerate(value)
@@ -457,7 +457,7 @@ def fields(value: object) -> list[tuple]:
 
 
 def check(path: Path) -> int:
-    """Whether a file's record is read, and then whole."""
+    """Whether a file's record is read, and then completely."""
     records, broken = read_records(path)
     for record in records:
         assert repr(record) and record.name and record.trained_on["name"] is not None

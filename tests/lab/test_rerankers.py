@@ -1,4 +1,4 @@
-"""What re-ranks and teaches beside the cross-encoder: late interaction, a weighted sum, and BM25 as
+"""Re-rankers and teachers besides the cross-encoder: late interaction, a weighted sum, and BM25 as
 a control.
 """
 
@@ -91,7 +91,7 @@ def test_a_late_interaction_model_re_ranks_a_search_and_is_not_exported_as_what_
     recipe = tiny_recipe.with_(objective="none", final="reranker", reranking__by="late_interaction")
     folder = cache.get(pipeline(recipe).reranker) / "model"
     with pytest.raises(
-        InputError, match="late-interaction model, which sentence-transformers lacks"
+        InputError, match="late-interaction model, which sentence-transformers cannot open"
     ):
         export.export(folder, tmp_path / "out")
     collection = lab.open_sample(recipe.collection)
@@ -121,7 +121,7 @@ def test_a_weighted_sum_is_no_worse_than_the_retriever_where_its_weight_was_chos
 
 
 def test_what_a_re_ranker_has_not_scored_is_not_weighed_against_bm25(tiny_recipe):
-    """Below what was scored places stand for scores: beside nine hundred of them all logits would
+    """Below the scored passages, ranks replace scores: with nine hundred of them, all logits would
     be scaled to about 1.
     """
     recipe = tiny_recipe.with_(final="reranker", reranking__by="late_interaction")

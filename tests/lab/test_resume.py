@@ -1,5 +1,5 @@
-"""What a run leaves that was killed, interrupted or out of disk, and that the next one ends as if
-it had not been.
+"""The remains of a run that was killed, interrupted or out of disk space; the next one ends as if
+nothing had happened.
 """
 
 import errno
@@ -78,7 +78,7 @@ def test_a_killed_pre_training_continues_to_the_same_record(thirty, cache, tmp_p
     resumed = run(thirty, cache)
     elsewhere = Cache(tmp_path / "elsewhere", announce=lambda line: None)
     unbroken = run(thirty, elsewhere)
-    assert len(cache.built) < len(elsewhere.built)  # what was finished before the kill was kept
+    assert len(cache.built) < len(elsewhere.built)  # stages finished before the kill were kept
     assert resumed.training["pretrained"]["resumed_at"] == [20]
     assert unbroken.training["pretrained"]["resumed_at"] == []
     for record in (resumed, unbroken):

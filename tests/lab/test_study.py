@@ -1,4 +1,4 @@
-"""Studies: every run once, failures by label, the budget kept, any executor, and what is left is
+"""Studies: every run once, failures by label, the budget kept, any executor, and unfinished runs
 continued.
 """
 
@@ -37,7 +37,7 @@ def quick(tiny_recipe):
 
 @pytest.fixture
 def broken(quick, tmp_path):
-    """A recipe that fails once it runs: one of its files has a line too few columns."""
+    """A recipe that fails at run time: one of its files has a line with too few columns."""
     (tmp_path / "task").mkdir()
     for split in ("train", "dev"):
         (tmp_path / "task" / f"{split}.tsv").write_text("x\t1\n")
@@ -47,7 +47,7 @@ def broken(quick, tmp_path):
 
 @pytest.fixture
 def study(quick, cache, tmp_path):
-    """`study(labels, seeds=[0])`; another recipe may stand beside the labels."""
+    """`study(labels, seeds=[0])`; labels may come with another recipe."""
 
     def make(labels=("first", "mean"), more=None, **options) -> Study:
         options = {"scale": "smoke", "cache": cache, "records": tmp_path / "records"} | options
@@ -250,7 +250,7 @@ def test_an_empty_study_is_refused(study):
 
 
 class Time:
-    """Time that is up after so many steps of training in all; None: never."""
+    """Time that is up after this many steps of training in total; None: never."""
 
     def __init__(self, monkeypatch):
         self.steps: int | None = None
@@ -314,9 +314,7 @@ def test_the_cost_is_told_before_the_first_run(study, capsys, tiny_recipe):
 
 
 def test_small_batches_take_a_gpu_as_long_as_a_processor_takes_to_start_them():
-    """Two trainings of a hundred micro-batches: of one that is as large as it takes 0.1 s, and of
-    one that takes a microsecond.
-    """
+    """Two trainings of a hundred micro-batches, which take 0.1 s and a microsecond each."""
     large, small = Work(2e15, 1.0, 100), Work(2e10, 0.0, 100)
     needed = seconds_needed([large, small], further=2e14)
     assert needed["a data-centre GPU"] == pytest.approx(10 + 100 * STARTING + 1 + 1)
@@ -393,7 +391,7 @@ def test_so_many_runs_are_under_way_at_once(study, monkeypatch, most):
 
 
 class Posting(Executor):
-    """Packs what is submitted, as for another process."""
+    """Pickles what is submitted, as for another process."""
 
     def submit(self, function, /, *arguments, **named):
         sent, given, more = ForkingPickler.loads(ForkingPickler.dumps((function, arguments, named)))
@@ -410,7 +408,7 @@ def test_what_is_submitted_can_be_sent_to_another_process(quick, tmp_path):
 
 
 class Breaking(Executor):
-    """A pool whose processes are killed while the second run is under way; it takes no other."""
+    """A pool whose processes are killed during the second run; it accepts no other run."""
 
     def __init__(self):
         self.taken = 0

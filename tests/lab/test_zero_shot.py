@@ -1,5 +1,5 @@
-"""One retriever over several collections: what is trained, what is shared, and what the records
-say.
+"""One retriever on several collections: what is trained, what is shared, and what the records
+contain.
 """
 
 import shutil

@@ -29,20 +29,20 @@ def gradient(loss: torch.Tensor, encoder: nn.Module) -> torch.Tensor:
 
 
 def apart() -> dict[str, float]:
-    """How far the gradients of processes, each with its part of the batch, are from those of one
-    with the whole batch: by loss.
+    """Loss -> distance between the gradients of processes that share a batch and those of one
+    process with the whole batch.
     """
     distributed.init_process_group("gloo")
     found = distances(distributed.get_world_size(), distributed.get_rank())
-    # What data parallel training keeps of the group must go first: were it the last to hold the
-    # group, it would wait for the group's threads with Python's lock, which they need to end.
+    # Data parallel training's references to the group must go first: if they were the last, it
+    # would wait for the group's threads while holding Python's lock, which they need to end.
     gc.collect()
     distributed.destroy_process_group()
     return found
 
 
 def distances(count: int, rank: int) -> dict[str, float]:
-    """The same in the group of `count` processes that is there."""
+    """The same in the existing group of `count` processes."""
     torch.manual_seed(0)
     encoder = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 5))
     texts, ids = torch.randn(BATCH * (1 + N), 6), torch.arange(BATCH * N) % (BATCH * N - 4)

@@ -1,4 +1,4 @@
-"""What losses refuse; to find out they read no value, and no key of a stage depends on it."""
+"""Invalid arguments of losses; the checks read no values, and no key of a stage depends on them."""
 
 import inspect
 
@@ -77,7 +77,7 @@ def test_names_that_are_not_there():
 
 
 def test_lists_of_scores_that_do_not_fit():
-    for loss in LISTED:  # of which each would be spread to the other
+    for loss in LISTED:  # each of which would be broadcast to the other
         names = [*inspect.signature(loss).parameters][:2]
         refused(names[1], "[3, 1] is not [3, 5]", loss, LISTS, LISTS[:, :1])
         refused(names[1], "[1, 5] is not [3, 5]", loss, LISTS, LISTS[:1])
@@ -105,7 +105,7 @@ def test_states_and_tables_that_do_not_fit():
 
 
 def test_no_value_is_read():
-    """Tensors of the device "meta" have none."""
+    """Tensors on the device "meta" have no values."""
     queries, passages, lists = (part.to("meta") for part in (QUERIES, PASSAGES, LISTS))
     with pytest.raises((RuntimeError, NotImplementedError)):
         bool(queries[0, 0] > 0)

@@ -1,5 +1,5 @@
-"""The losses over a batch against sums written out in numpy: contrastive, coCondenser's, and the
-share of hits; two processes with half of the batch each have the gradient of one.
+"""Losses over a batch against sums written out in numpy: contrastive, coCondenser's, and the
+accuracy; two processes with half of the batch each have the gradient of one.
 """
 
 import numpy as np
@@ -18,8 +18,8 @@ CHOICES = {"released": RELEASED, "paper": PAPER, "query_passage": ("query_passag
 
 
 def written_out(queries, passages, tau, normalise, blocks, relevant=None, own_negatives=True):
-    """Mean loss in float64, one exponential at a time. `relevant[i][c]`: passage c is no negative
-    of query i.
+    """Mean loss in float64, one exponential at a time. `relevant[i][c]`: passage c is not a
+    negative of query i.
     """
     batch, n = len(queries), len(passages) // len(queries)
     if normalise:

@@ -165,7 +165,7 @@ def test_large_logits_stay_finite():
 
 @pytest.fixture
 def fused(monkeypatch):
-    """The way of a GPU, uncompiled, on a CPU, with some chunks."""
+    """The GPU's implementation, uncompiled, on a CPU, with several chunks."""
     monkeypatch.setattr(module, "ROWS", 64)
     monkeypatch.setattr(module, "FUSED", CPU)
     monkeypatch.setattr(module, "_compiled", lambda: module.row_gradients)

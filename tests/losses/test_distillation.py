@@ -1,4 +1,4 @@
-"""Losses of a cross-encoder and of its pupil against numpy."""
+"""Losses of a cross-encoder and of its student against numpy."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def test_a_teachers_minus_infinity_is_probability_0_and_a_query_of_nothing_else_
     expected = softmax(scores[0])[:3] / 4
     expected[:, :4] -= share / 4
     np.testing.assert_allclose(student.grad[:3], expected, atol=1e-6)
-    teacher[0, 0] = torch.nan  # what is no number is never passed over
+    teacher[0, 0] = torch.nan  # values that are not numbers are never ignored
     assert losses.distillation(student, teacher).isnan()
 
 

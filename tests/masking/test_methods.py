@@ -19,7 +19,7 @@ DRAWN = [-1.0, 0.5, -0.2, 0.3, 1.5, -2.0]
 
 
 def on_pieces(values, sizes, length):
-    """Values of words laid out on the pieces of one passage behind [CLS]."""
+    """Values of words, spread over the pieces of one passage after [CLS]."""
     row = torch.zeros(1, length)
     flat = [value for value, size in zip(values, sizes, strict=True) for _ in range(size)]
     row[0, 1 : 1 + len(flat)] = torch.tensor(flat)

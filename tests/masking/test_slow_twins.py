@@ -53,9 +53,7 @@ def budget_of(batch, rate: float, budget: str) -> list[int]:
 
 @pytest.fixture
 def random_batch(batch_of):
-    """A batch, a rate and a budget by seed: one to nine passages of no to 30 words, some
-    padding.
-    """
+    """A batch, a rate and a budget by seed: one to nine passages of 0 to 30 words, some padding."""
 
     def make(seed: int):
         rng = np.random.default_rng(seed)
@@ -113,7 +111,7 @@ def test_a_staircase_of_overshooting_words_is_resolved_to_the_last_step(batch_of
 
 @pytest.mark.parametrize("length", [*range(1, 10), 14, 144])
 def test_a_gpu_takes_words_of_any_sizes_within_any_budget(length):
-    """All ways to cut a short row into words, and many of a long one."""
+    """All ways to divide a short row into words, and many for a long one."""
     rng = np.random.default_rng(length)
     if length < 10:
         cuts = np.array(list(itertools.product((0, 1), repeat=length - 1)), int)

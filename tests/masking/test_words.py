@@ -1,5 +1,5 @@
-"""Masks of pieces and words against the rule carried out one word at a time; SimLM's nested masks;
-what hidden pieces become.
+"""Masks of pieces and words against the rule applied word by word; SimLM's nested masks; the
+replacement of hidden pieces.
 """
 
 from dataclasses import replace

@@ -1,6 +1,4 @@
-"""Continuations: the loss against plain torch, the long text, prompts in their place, and what is
-written.
-"""
+"""Continuations: the loss against plain torch, the long text, prompts' positions, and output."""
 
 import sys
 

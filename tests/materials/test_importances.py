@@ -1,5 +1,5 @@
-"""Average mutual information: worked examples, a dictionary implementation, and what it does to a
-mask; on real English it leaves the stop words alone, the point of CDMAE (figures 2 and 3).
+"""Average mutual information: worked examples, a dictionary implementation, and its effect on a
+mask; on real English it spares stop words, as CDMAE intends (figures 2 and 3).
 """
 
 import gzip
@@ -245,7 +245,7 @@ def python_reference() -> list[str]:
 
 
 def squad() -> list[str]:
-    """Its first 2,000 passages, where `DR_DATA` holds it."""
+    """SQuAD's first 2,000 passages, if `DR_DATA` has it."""
     root = data_root()
     if not root or not (root / "squad" / "corpus.jsonl.gz").is_file():
         pytest.skip("needs the folder squad under DR_DATA")
@@ -257,7 +257,7 @@ def squad() -> list[str]:
     scope="module", params=[python_reference, squad], ids=lambda source: source.__name__
 )
 def masks(request, tmp_path_factory):
-    """Of 500 passages: their batch, and half of their words hidden at random, by `naive` and by
+    """A batch of 500 passages, and masks of half of their words: at random, by `naive` and by
     `minseg` importance.
     """
     place, tokenizer = tmp_path_factory.mktemp("english"), load_tokenizer("embedded")

@@ -35,7 +35,7 @@ def cache(tmp_path_factory) -> Cache:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, tiny_bert, tiny_tokenizer) -> Path:
-    """A base model, a retriever made of it, and a collection of forty passages in ten documents."""
+    """A base model, a retriever based on it, and forty passages in ten documents."""
     place = tmp_path_factory.mktemp("given")
     save_masked_lm(tiny_bert(), tiny_tokenizer, place / "base")
     DenseEncoder.from_pretrained(place / "base", passage_length=32, query_length=12).save(
@@ -89,7 +89,7 @@ def passages(collection, base) -> Stage:
 
 @stage()
 def written(folder: Path, collection: Collection, tokenizer: Path) -> None:
-    """Three questions a passage, made of its own words."""
+    """Three questions per passage, made of its own words."""
     draw, counts = np.random.default_rng(0), Counter()
     asked = [
         [" ".join(draw.permutation(text.split())[:4]) for _ in range(3)]

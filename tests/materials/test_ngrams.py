@@ -38,7 +38,7 @@ def all_ngrams(titles: list[str], bodies: list[str], n: int) -> Counter:
 
 
 def begins(titles: list[str], bodies: list[str], n: int) -> list[tuple[str, ...] | None]:
-    """The n-gram that begins at each word, None where the text ends before it does."""
+    """The n-gram that begins at each word, None if the text ends too early."""
     texts = [text.split() for text in titles + bodies]
     return [
         tuple(text[i : i + n]) if i + n <= len(text) else None
@@ -51,8 +51,8 @@ def begins(titles: list[str], bodies: list[str], n: int) -> list[tuple[str, ...]
 def test_counts_are_those_of_a_dictionary_whatever_fits_in_memory(
     store_of, tmp_path, monkeypatch, seed
 ):
-    """Random corpora, orders, thresholds, and sizes of blocks, buckets and files so small that
-    everything is cut.
+    """Random corpora, orders and thresholds, with blocks, buckets and files so small that
+    everything is split.
     """
     random = np.random.default_rng(seed)
     titles, bodies = random_texts(int(random.integers(1, 40)), seed)
@@ -82,8 +82,8 @@ def test_counts_are_those_of_a_dictionary_whatever_fits_in_memory(
 
 
 def test_counting_sorts_no_more_than_a_bucket_at_a_time(store_of, tmp_path, monkeypatch):
-    """Memory is bounded: what is sorted is a bucket, a little more than its share where n-grams are
-    few and frequent.
+    """Memory is bounded: one bucket is sorted at a time, a little more than its share if n-grams
+    are few and frequent.
     """
     titles, bodies = random_texts(300)
     store, sizes = store_of(bodies, titles), []
@@ -95,7 +95,7 @@ def test_counting_sorts_no_more_than_a_bucket_at_a_time(store_of, tmp_path, monk
 
     monkeypatch.setattr(np, "fromfile", spy)
     counts = count_ngrams(store, tmp_path / "ngrams")
-    most = counts.tables[0][1].max()  # the hashes of one word lie in one bucket
+    most = counts.tables[0][1].max()  # the hashes of a word are in one bucket
     assert len(sizes) > 30 and max(sizes) <= 200 + most and sum(sizes) == sum(counts.totals)
 
 

@@ -1,6 +1,4 @@
-"""Pairs that people wrote: published formats from small files, what is stored of them, titles with
-bodies.
-"""
+"""Pairs written by people: published formats in small files, stored pairs, titles with bodies."""
 
 import gzip
 import json
@@ -188,8 +186,8 @@ def test_a_drawn_part_is_the_same_in_every_layout_and_part_of_a_larger_one(path,
 
 @pytest.mark.parametrize("seed", range(100))
 def test_what_is_stored_is_what_dictionaries_hold(tmp_path, tiny_tokenizer, seed):
-    """Random rows with equal texts, blanks and passages that are positive in one row and negative
-    in another.
+    """Random rows with equal texts, blank ones, and passages that are positive in one row and
+    negative in another.
     """
     random = np.random.default_rng(seed)
     texts = ["dense", "Dense", "vectors", "a vector", " ", "masked words", "new york"]

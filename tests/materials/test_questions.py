@@ -169,9 +169,7 @@ def asked_again() -> tuple[np.ndarray, Dataset, Dataset]:
 
 @pytest.fixture(params=["words", "vectors"])
 def retriever(request, asked_again):
-    """A retriever with a full table of its scores beside it, minus infinity for what it never
-    finds.
-    """
+    """A retriever and the full table of its scores, minus infinity for passages it never finds."""
     sources, questions, passages = asked_again
     if request.param == "vectors":
         draw = np.random.default_rng(1)
@@ -252,7 +250,7 @@ BODIES = [
 
 @pytest.fixture
 def asked(tmp_path, tiny_tokenizer) -> dict:
-    """The arguments of `generated_pairs` for a handful of questions, of which none is filtered."""
+    """The arguments of `generated_pairs` for a few questions, none of which is filtered out."""
     for name in ("questions", "pairs"):
         (tmp_path / name).mkdir()
     Texts.write(tmp_path / "questions", [ASKED], tiny_tokenizer)

@@ -1,6 +1,4 @@
-"""Texts about passages: strings, tokens and whose they are; a killed run goes on where it
-stopped.
-"""
+"""Texts about passages: strings, tokens and owners; a killed run continues where it stopped."""
 
 import json
 import sys
@@ -64,9 +62,7 @@ LENGTHS = np.array([3, 9, 1, 9, 4, 4, 7, 2, 8, 5, 6])
 
 
 class Echo:
-    """Writes each passage's own number; notes what it was asked, and fails at call number
-    `fails`.
-    """
+    """Writes each passage's number; records its calls, and fails at call number `fails`."""
 
     def __init__(self, fails: int = -1):
         self.asked, self.fails = [], fails

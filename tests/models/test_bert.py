@@ -1,4 +1,4 @@
-"""Masked LMs on disk, their states, and the cheap ways to them, against the library and the whole
+"""Masked LMs on disk, their states, and shortcuts to them, against the library and the full
 computation.
 """
 
@@ -149,7 +149,7 @@ def any_model(request, tiny_bert, tiny_electra):
 
 
 def gradients(model, found):
-    """Gradient of every weight that some function of the states has."""
+    """Gradient of some function of the states with respect to every weight."""
     model.zero_grad()
     (found * torch.arange(found.numel()).view_as(found)).sum().backward()
     return {
@@ -235,7 +235,7 @@ def test_a_batch_longer_than_the_model_has_positions_is_refused(any_model, batch
 
 
 class Seen:
-    """The first state of each sequence, and the shapes that were asked for."""
+    """The first state of each sequence; records the shapes of its calls."""
 
     def __init__(self, model):
         self.model, self.shapes = model, []
@@ -255,7 +255,7 @@ def encode(tiny_bert):
 
 @pytest.fixture
 def mixed(batch):
-    """32 sentences and as many short texts, one beside the other."""
+    """32 sentences and 32 short texts, alternating."""
     return batch.take(torch.stack([torch.arange(32) % 5, 5 + torch.arange(32) % 2], 1).flatten())
 
 
@@ -367,8 +367,8 @@ def test_a_folder_that_brings_code_of_its_own_never_runs_it(
 
 
 def test_norms_on_a_gpu_keep_states_in_bfloat16(batch, monkeypatch):
-    """States and gradients of twelve layers are about as near to float32 as those of autocast
-    alone, and in float32 they are the same numbers.
+    """States and gradients of twelve layers are about as close to float32 as those of autocast
+    alone, and in float32 they are equal.
     """
     layer_norm = torch.nn.functional.layer_norm
 
@@ -417,7 +417,7 @@ def test_the_last_norm_is_whole_in_copies_too(tiny_bert):
 
 
 def test_a_decoder_has_no_whole_norm(tiny_bert):
-    """Its states are read by a head, which casts them."""
+    """Its states go to a head, which casts them."""
     model = bert.half_norms(tiny_bert())
     for decoder in (Decoder(model, 1), Decoder(model, 1, "random"), EnhancedDecoder(model)):
         norms = [part for part in decoder.modules() if isinstance(part, torch.nn.LayerNorm)]

@@ -175,7 +175,7 @@ def test_any_encoder_opens_by_its_folder(saved_lm, sentences, tmp_path):
         "prompts": {"query": "masked ", "document": ""}
     }
     write_json(theirs / "config_sentence_transformers.json", told)
-    # its own prompt stands before a query
+    # its own prompt precedes a query
     asked = open_encoder(theirs).encode(["words"], queries=True)
     np.testing.assert_allclose(asked, ours.encode(["masked words"]), atol=1e-5)
     for name in ("passage", "corpus"):  # the library's `encode_document` passes over these names
@@ -216,14 +216,14 @@ def test_any_encoder_opens_by_its_folder(saved_lm, sentences, tmp_path):
 def test_a_re_ranker_or_a_model_that_writes_is_no_encoder(
     tiny_bert, tiny_tokenizer, tmp_path, file, facts, said
 ):
-    """The library opens it, with states pooled as nobody may have trained them."""
+    """The library opens it, with a pooling that it may not have been trained with."""
     save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "lm")
     ours = DenseEncoder.from_pretrained(tmp_path / "lm", pooling="mean", title="none")
     save_for_others(ours, tmp_path / "given")
     (tmp_path / "given" / "dense.json").unlink()
     if file is None:
         (tmp_path / "given" / "modules.json").unlink()
-        for module in (tmp_path / "given").glob("[0-9]_*"):  # else their list is missed first
+        for module in (tmp_path / "given").glob("[0-9]_*"):  # otherwise their list is missed first
             shutil.rmtree(module)
     place = tmp_path / "given" / (file or "config.json")
     write_json(place, read_json(place) | facts)

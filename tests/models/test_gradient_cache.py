@@ -1,6 +1,4 @@
-"""Chunks whose activations are made anew give the gradient of chunks whose activations were
-kept.
-"""
+"""Chunks with recomputed activations have the same gradient as chunks with kept activations."""
 
 import numpy as np
 import pytest
@@ -54,8 +52,8 @@ def sides(make_token_batch):
 
 @pytest.fixture
 def telling(tiny_bert):
-    """A small model with weights so large that its vectors differ: a gradient between equal vectors
-    is all rounding.
+    """A small model with weights large enough for its vectors to differ: a gradient between equal
+    vectors is only rounding.
     """
 
     def make(dropout: float = 0.0):
@@ -73,7 +71,7 @@ def first_states(model):
 
 
 def kept(function, batch, rows, *beside):
-    """The same chunks with all their activations, as a plain loop encodes them."""
+    """The same chunks with all activations kept, encoded in a plain loop."""
     parts = [function(batch.take(index)) for index in torch.arange(len(batch)).split(rows)]
     return torch.cat(parts)
 
@@ -113,8 +111,8 @@ def test_without_dropout_they_are_those_of_the_whole_batch(name, telling, sides)
 
 
 def test_the_gradient_is_that_of_the_method_in_three_steps(telling, sides):
-    """Vectors without a graph, the loss's gradient to them, then each chunk again with the random
-    state it had.
+    """Vectors without a graph, the gradient of the loss to them, then each chunk again with its
+    random state.
     """
     model, (_, passages) = telling(dropout=0.1), sides
     encode, chunks = first_states(model), torch.arange(len(passages)).split(4)
@@ -212,7 +210,7 @@ def test_the_random_state_after_a_step_does_not_depend_on_the_way_back(telling, 
 
 
 class Held(TorchDispatchMode):
-    """Bytes that the large results of operations hold, and the most they ever held."""
+    """Current and peak bytes of large results of operations."""
 
     def __init__(self, large: int):
         super().__init__()

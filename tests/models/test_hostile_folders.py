@@ -1,5 +1,5 @@
-"""Folders of models from elsewhere: whatever is in one, it opens or ends in one line; nothing in it
-runs, nothing outside it is read.
+"""Folders of models from elsewhere: whatever they contain, they open or end in one line; nothing in
+them runs, nothing outside them is read.
 """
 
 import json
@@ -65,7 +65,7 @@ def modules(*paths: str, kind: str = "sentence_transformers.models.Transformer")
 
 
 def weights_at(place: str) -> Callable[[Path], None]:
-    """Move the weights and name their new place in an index."""
+    """Move the weights and put their new path into an index."""
 
     def change(folder: Path) -> None:
         target = folder / place
@@ -79,7 +79,7 @@ def weights_at(place: str) -> Callable[[Path], None]:
 
 
 def number(value: float) -> Callable[[Path], None]:
-    """One wrong number in the weights."""
+    """One invalid number in the weights."""
 
     def change(folder: Path) -> None:
         weights = load_file(folder / "model.safetensors")
@@ -90,7 +90,7 @@ def number(value: float) -> Callable[[Path], None]:
 
 
 def names(change: Callable[[str], str]) -> Callable[[Path], None]:
-    """Other names in the weights; those that become empty are left out."""
+    """Rename weights; those with an empty new name are left out."""
 
     def rename(folder: Path) -> None:
         weights = load_file(folder / "model.safetensors")
@@ -209,7 +209,7 @@ WAYS = {
 
 @pytest.fixture
 def folder(tmp_path, tiny_bert, tiny_tokenizer) -> Path:
-    """A small sound model, with what sentence-transformers wants besides."""
+    """A small valid model, with the files that sentence-transformers needs."""
     save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "model")
     return tmp_path / "model"
 
@@ -218,7 +218,7 @@ def folder(tmp_path, tiny_bert, tiny_tokenizer) -> Path:
 @pytest.mark.parametrize("kind", [*REFUSED, *EITHER])
 def test_a_hostile_folder_ends_in_one_line_and_runs_nothing(folder, kind, way, counted):
     (REFUSED | EITHER)[kind](folder)
-    # what needs only configuration and tokenizer opens where the weights alone are wrong
+    # code that needs only configuration and tokenizer works if only the weights are wrong
     harmless = kind in EITHER or (way == "base of a recipe" and kind in LATER)
     try:
         WAYS[way](folder)
@@ -232,7 +232,7 @@ def test_a_hostile_folder_ends_in_one_line_and_runs_nothing(folder, kind, way, c
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_sound_folder_opens(folder, way):
-    """What nothing reads may hold anything: all-MiniLM-L6-v2 lists its data in such a file."""
+    """Unread files may contain anything: all-MiniLM-L6-v2 lists its data in such a file."""
     write("data_config.json", '[{"name": "stackexchange", "lines": 10009, "weight": 1}]')(folder)
     WAYS[way](folder)
 
@@ -249,7 +249,7 @@ WEIGHED = {name: WAYS[name] for name in ("masked LM", "sentence encoder")} | {
 @pytest.mark.parametrize("way", WEIGHED)
 @pytest.mark.parametrize("kind", LACKING)
 def test_weights_that_are_missing_are_named_on_every_way(folder, kind, way):
-    """Else the library draws them at random, and each opening answers otherwise."""
+    """Otherwise the library draws them at random, differently each time."""
     change, named = LACKING[kind]
     change(folder)
     with pytest.raises(InputError, match=r"lacks \d+ weights") as caught:
@@ -258,7 +258,7 @@ def test_weights_that_are_missing_are_named_on_every_way(folder, kind, way):
 
 
 def test_a_pooler_that_nothing_reads_may_be_missing(folder):
-    """A masked LM has none; where pooling reads the last layer, vectors do not depend on it."""
+    """A masked LM has none; if pooling reads the last layer, vectors do not depend on it."""
     assert not any("pooler" in name for name in load_file(folder / "model.safetensors"))
     texts = ["a text", "another"]
     first, second = (SentenceEncoder(folder).encode(texts) for _ in range(2))
@@ -276,7 +276,7 @@ def test_texts_are_cut_to_the_positions_that_there_are(folder, tiny_tokenizer):
 
 @pytest.fixture
 def composed(folder) -> Path:
-    """The sound model as sentence-transformers has it: modules.json, 1_Pooling (cls)."""
+    """The valid model in sentence-transformers' format: modules.json, 1_Pooling (cls)."""
     encoder = DenseEncoder.from_pretrained(folder, pooling="cls", passage_length=24, title="none")
     save_for_others(encoder, folder.parent / "composed")
     (folder.parent / "composed" / "dense.json").unlink()
@@ -284,7 +284,7 @@ def composed(folder) -> Path:
 
 
 def changed(name: str, **changes) -> Callable[[Path], None]:
-    """Change entries of a JSON file; those that are None are left out."""
+    """Change entries of a JSON file; None removes an entry."""
 
     def change(folder: Path) -> None:
         values = json.loads((folder / name).read_text()) | changes
@@ -315,7 +315,7 @@ def without_pooling(folder: Path) -> None:
 
 
 def decoder(folder: Path) -> None:
-    """One that is padded at the left and counts its positions from there."""
+    """A decoder that is padded on the left and counts its positions from there."""
     tokenizer = load_tokenizer(folder)
     sizes = {"n_positions": 64, "n_embd": 8, "n_layer": 1, "n_head": 1}
     GPT2Model(GPT2Config(vocab_size=len(tokenizer), **sizes)).save_pretrained(folder)
@@ -378,7 +378,7 @@ def test_of_broken_json_the_file_is_named_and_the_way_out(composed, name):
 
 
 def test_a_model_that_writes_opens_with_the_pooling_that_its_folder_names(composed):
-    """As public encoders have it that are made from one; else nobody says how it pools."""
+    """As in public encoders based on one; otherwise its pooling is unknown."""
     tokenizer, sizes = load_tokenizer(composed), {"hidden_size": 8, "intermediate_size": 16}
     sizes |= {"num_hidden_layers": 1, "num_attention_heads": 1, "max_position_embeddings": 64}
     LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(composed)
@@ -392,7 +392,7 @@ def test_a_model_that_writes_opens_with_the_pooling_that_its_folder_names(compos
 
 
 def test_the_old_layout_opens_and_its_weights_are_looked_at(composed):
-    """The transformer in a folder of its own, as early versions of the library saved it."""
+    """The transformer in a subfolder, as saved by early versions of the library."""
     texts, inner = ["a text", "another"], composed / "0_Transformer"
     expected = SentenceEncoder(composed).encode(texts)
     inner.mkdir()
@@ -410,7 +410,7 @@ def test_the_old_layout_opens_and_its_weights_are_looked_at(composed):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_weights_in_half_precision_are_computed_with_in_float32(composed, dtype):
-    """Else vectors have lengths of 0.998 to 1.002 on a processor, and rankings change."""
+    """Otherwise vectors have lengths of 0.998 to 1.002 on a processor, and rankings change."""
     weights = load_file(composed / "model.safetensors")
     halves = {name: tensor.to(dtype) for name, tensor in weights.items()}
     save_file(halves, composed / "model.safetensors", {"format": "pt"})
@@ -471,6 +471,6 @@ def test_a_model_of_a_hub_may_be_asked_for_by_revision(folder, monkeypatch):
         assert find_model(name) == folder and asked[-1][1] == revision
         load_tokenizer(name)
         assert asked[-1] == ("org/model", revision, False)
-    # equal content, equal key, however it was asked for
+    # equal content, equal key, by whatever name
     digests = {open_checkpoint(name).model.digest for name in ("org/model@1a2b3c", "org/model")}
     assert digests == {model_digest(folder)}

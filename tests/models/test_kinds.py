@@ -1,5 +1,5 @@
-"""Every kind of encoder that is taken gives transformers' vectors and scores, the dropout that was
-asked for and its whole length; all others are refused in words.
+"""Every supported kind of encoder has transformers' vectors and scores, the requested dropout and
+its full length; all others are refused with a message.
 """
 
 import numpy as np
@@ -58,7 +58,7 @@ def saved(name: str, folder, tokenizer, kind=AutoModelForMaskedLM, rows: int = 0
 
 
 def batch_of(read) -> TokenBatch:
-    """What a tokenizer gives, as a batch of ours."""
+    """The output of a tokenizer, as a batch of ours."""
     ids = read["input_ids"]
     special = torch.zeros_like(ids, dtype=torch.bool)
     rows = torch.arange(len(ids))

@@ -14,7 +14,7 @@ from dr_lib.tokens import TokenBatch
 
 
 def drawn(rows: int, mean: float, longest: int) -> np.ndarray:
-    """Lengths spread as those of MS MARCO's passages, of this mean."""
+    """Lengths distributed like MS MARCO's passages, with this mean."""
     spread = 0.4
     lengths = np.random.default_rng(0).lognormal(np.log(mean) - spread**2 / 2, spread, rows)
     return np.clip(lengths.round().astype(int), 8, longest)

@@ -1,5 +1,5 @@
-"""Models that score a query with a passage: the cross-encoder gives the scores of the library's own
-classifier, late interaction those by hand; both are saved and opened as they were.
+"""Models that score a query with a passage: the cross-encoder's scores are those of the library's
+classifier, late interaction's those by hand; both are unchanged by saving.
 """
 
 import datasets
@@ -51,9 +51,7 @@ def test_scores_are_the_logits_of_the_classifier(place, batch):
 def test_scores_of_bf16_states_are_told_apart_in_float32(
     kind, place, make_token_batch, tiny_electra, tiny_tokenizer
 ):
-    """In bf16 some hundred scores of one size have a few dozen values, and ties decide what is
-    first.
-    """
+    """In bf16 a hundred similar scores have a few dozen values, and ties decide the order."""
     if kind == "electra":
         save_masked_lm(tiny_electra, tiny_tokenizer, place)
     encoder = CrossEncoder.from_pretrained(place, length=32)

@@ -225,7 +225,7 @@ GRID = (torch.arange(5_000) + 0.5) / 5_000
 
 
 class Script:
-    """Rows whose next logits are given step by step: `tables[step]` is `[rows, vocab]`."""
+    """Rows with given logits at each step: `tables[step]` is `[rows, vocab]`."""
 
     def __init__(self, tables: list[torch.Tensor]):
         self.tables, self.step, self.rows = tables, -1, torch.arange(len(tables[0]))
@@ -241,7 +241,7 @@ class Script:
 
 
 def preferring(ids: list[int], vocab: int = 6) -> torch.Tensor:
-    """Logits that leave each row no doubt about its next id."""
+    """Logits that make each row's next id certain."""
     return torch.nn.functional.one_hot(torch.tensor(ids), vocab).float() * 50
 
 
@@ -252,7 +252,7 @@ def shares(logits: torch.Tensor, choice: Sampling) -> np.ndarray:
 
 
 def allowed(chances: np.ndarray, choice: Sampling) -> np.ndarray:
-    """The chances that are left, by walking down the sorted list."""
+    """The remaining probabilities, by walking down the sorted list."""
     best = np.argsort(-chances)[: choice.top_k]
     kept, total = np.zeros_like(chances), 0.0
     for id_ in best:

@@ -50,7 +50,7 @@ def seeded():
 
 @pytest.fixture
 def make_loud(make):
-    """As `make`, with weights large enough that every part of the model moves the loss."""
+    """As `make`, with weights large enough for every part of the model to affect the loss."""
 
     def build(name: str, model=None, **values) -> objectives.Objective:
         objective = make(name, model, **values)
@@ -78,9 +78,7 @@ def hidden_inputs(monkeypatch) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 @pytest.fixture
 def all_logits():
-    """`[batch, length, vocab]` that a masked LM's own head makes of some states, at every
-    position.
-    """
+    """`[batch, length, vocab]`: logits of a masked LM's own head for states at all positions."""
 
     def score(model, states: torch.Tensor) -> torch.Tensor:
         return (
@@ -114,8 +112,8 @@ def decoded_by_hand():
 
 @pytest.fixture
 def same_gradients():
-    """Whether two losses have the same gradient to every trained weight of a module, no gradient
-    being one of zero.
+    """Whether two losses have the same gradient to every trained weight of a module; a missing
+    gradient counts as zero.
     """
 
     def same(module, found: torch.Tensor, expected: torch.Tensor, atol: float = 2e-5) -> bool:
@@ -137,7 +135,7 @@ TEXTS_OF_A_PASSAGE = 2
 
 @pytest.fixture(scope="session")
 def tokenised(tiny_tokenizer) -> Callable[..., TokenStore]:
-    """Strings as a token store: `tokenised(folder, texts)`, with titles where they are given."""
+    """Strings as a token store: `tokenised(folder, texts)`, with titles if given."""
 
     def build(
         folder: Path, texts: Iterable[str], titles: Iterable[str] | None = None
@@ -167,7 +165,7 @@ def corpus(tokenised, sentences, tmp_path_factory) -> TokenStore:
 
 @pytest.fixture(scope="session")
 def every_material(corpus, tokenised, sentences, tmp_path_factory) -> dict[str, Path]:
-    """A small folder of each material that a method may ask for, made by hand."""
+    """A small handmade folder of each material that a method may need."""
     root, passages = tmp_path_factory.mktemp("materials"), len(corpus)
     for number, name in enumerate(("importances", "keyword_weights")):
         weights = (
@@ -193,9 +191,7 @@ def every_material(corpus, tokenised, sentences, tmp_path_factory) -> dict[str, 
 
 @pytest.fixture(scope="session")
 def source(corpus, every_material, tiny_tokenizer) -> objectives.Source:
-    """All that the batches of any method are made from; a batch holds several passages of each
-    document.
-    """
+    """The source of any method's batches; a batch contains several passages of each document."""
     return objectives.Source(
         corpus,
         Layout(passage_length=48, query_length=16),

@@ -1,5 +1,5 @@
-"""Bag of words against NumPy, and what page practice/adding-an-objective says of it and of methods
-that other packages register.
+"""Bag of words against NumPy, and the statements of page practice/adding-an-objective on it and on
+methods registered by other packages.
 """
 
 import re
@@ -47,7 +47,7 @@ def bags_by_hand(method, batch) -> np.ndarray:
 
 @pytest.fixture
 def repeated(batch):
-    """A batch in whose first passage one word stands three times."""
+    """A batch whose first passage has one word three times."""
     ids = batch.input_ids.clone()
     ids[0, 2:4] = ids[0, 1]
     return batch.with_ids(ids)
@@ -76,7 +76,7 @@ def test_the_loss_is_the_cross_entropy_of_the_bag(targets, head, make_loud, repe
 def test_bags_of_any_size_are_those_of_numpy(
     targets, per, passages, length, vocab, make_token_batch
 ):
-    """Few pieces over many places: most stand in a passage more than once."""
+    """Few pieces and many positions: most occur in a passage more than once."""
     random = np.random.default_rng(vocab)
     ids = random.integers(vocab, size=(passages, length))
     batch = make_token_batch(ids, np.arange(passages))
@@ -176,7 +176,7 @@ def test_a_word_in_a_recipe_is_enough():
 def test_the_page_compares_a_method_with_simlm_by_the_test_of_the_book(
     own_recipe, cache, tmp_path, monkeypatch, capsys
 ):
-    """As printed, with the recipe of the tests, and then on the queries of `test`."""
+    """As printed, with the tests' recipe, and then on the queries of `test`."""
     page = (project_root() / "book" / "practice" / "adding-an-objective.md").read_text()
     (block,) = re.findall(r"^```python\n(from dr_book.*?)^```", page, re.M | re.S)
     monkeypatch.setattr(lab, "recipe_at", lambda scale, collection: own_recipe)
@@ -231,7 +231,7 @@ class Half(Objective):
 
 @pytest.fixture
 def registered(tmp_path, monkeypatch):
-    """Install a package of two modules that registers a method; `factor` stands in the second."""
+    """Install a package of two modules that registers a method; `factor` is in the second."""
     monkeypatch.setattr(stages, "_started", sys.maxsize)  # its files are younger than this process
 
     def install(number: int, factor: str, attribute: str = "method:Half") -> str:

@@ -1,4 +1,4 @@
-"""Nothing in a step waits for the device, and a GPU gives what a CPU gives."""
+"""Nothing in a step waits for the device, and a GPU gives the same results as a CPU."""
 
 import random
 import sys
@@ -47,14 +47,14 @@ CERTAIN = {
         "mask_policy": "mask",
     },
 }
-"""Settings of each method that leave nothing to chance: a GPU draws other numbers than a CPU."""
+"""Deterministic settings of each method: a GPU draws other numbers than a CPU."""
 JOINT = {"generator": "joint", "loss_mean": "paper", "mask_policy": "80_10_10"}
 READING = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "repeat_interleave.Tensor")
 ON_CPU_ONLY = {"masked_positions", "_check"}  # both ask for the device first
 
 
 class HostReads(TorchDispatchMode):
-    """Names the functions of this project that read a tensor's values on the host."""
+    """Records the functions of this project that read a tensor's values on the host."""
 
     def __init__(self):
         super().__init__()
@@ -85,8 +85,8 @@ def test_a_step_reads_no_value_on_the_host_but_where_it_runs_on_a_cpu(
 
 @pytest.fixture
 def compiled_as_on_a_gpu(monkeypatch):
-    """What a GPU compiles, on a processor under autocast: graphs as they come, and the values that
-    the compiler asks for.
+    """Functions that a GPU compiles, on a processor under autocast: the graphs, and the values that
+    the compiler reads.
     """
     graphs, asked, item = [], [], torch.Tensor.item
 
@@ -168,7 +168,7 @@ def test_no_more_is_masked_than_the_bound_by_which_a_gpu_gathers(
 
 
 def step_on(device, name, make, batches, seed: int = 0) -> tuple[float, float]:
-    """Loss and norm of the gradient of a method with nothing left to chance."""
+    """Loss and gradient norm of a method with deterministic settings."""
     values = CERTAIN[name]
     objective, batch = (
         make(name, **values).to(device),
@@ -216,7 +216,7 @@ def test_a_gpu_trains_every_method_without_waiting(name, make, batches):
 
 @contextmanager
 def never_waiting(device: str):
-    """An error wherever the host waits for the GPU."""
+    """Raise an error wherever the host waits for the GPU."""
     torch.cuda.set_sync_debug_mode("error" if device == "cuda" else "default")
     try:
         yield
@@ -225,8 +225,8 @@ def never_waiting(device: str):
 
 
 class BeyondApple(TorchDispatchMode):
-    """Names the operations away from the CPU that Apple's GPUs refuse: float64, and random numbers
-    of 64 bits.
+    """Records operations off the CPU that Apple's GPUs do not support: float64, and 64-bit random
+    numbers.
     """
 
     def __init__(self):
@@ -250,8 +250,8 @@ class BeyondApple(TorchDispatchMode):
 def test_a_step_away_from_the_cpu_leaves_no_tensor_behind_and_asks_for_no_value(
     name, values, make, batches, seeded, monkeypatch
 ):
-    """Tensors without values, on the device "meta", fail where a number is asked for and where two
-    devices meet.
+    """Tensors without values, on the device "meta", fail if a number is read or if two devices
+    meet.
     """
     # it does not know this device
     monkeypatch.setattr(torch, "autocast", lambda *device, **options: nullcontext())
@@ -271,7 +271,7 @@ def test_a_step_away_from_the_cpu_leaves_no_tensor_behind_and_asks_for_no_value(
 
 
 class Calls(TorchDispatchMode):
-    """All that a device is asked for: functions, shapes, and numbers that the host gives."""
+    """All requests to a device: functions, shapes, and numbers from the host."""
 
     def __init__(self):
         super().__init__()
@@ -294,9 +294,9 @@ class Calls(TorchDispatchMode):
 
 @pytest.mark.parametrize("name", [n for n in METHODS if not objectives.method(n).shares_batches])
 def test_steps_of_one_shape_ask_a_device_for_the_same(name, make, batches, seeded, monkeypatch):
-    """So the first may be recorded and replayed for the others (`loop.Graphs`): nothing that the
-    host draws, counts or knows of a batch decides what a step does, and none of its tensors is read
-    during a step.
+    """So the first can be recorded and replayed for the others (`loop.Graphs`): nothing that the
+    host draws, counts or knows of a batch affects the operations of a step, and the host reads no
+    tensor during a step.
     """
     monkeypatch.setattr(torch, "autocast", lambda *device, **options: nullcontext())
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *device: False)

@@ -1,5 +1,5 @@
-"""What holds for every pre-training method: chosen by one word, from its material and batches to
-the weights it leaves, with the one vector between encoder and decoder in use.
+"""Properties of every pre-training method: from its name, material and batches to its weights, and
+that the vector between encoder and decoder is used.
 """
 
 import re
@@ -24,12 +24,10 @@ RATES = {
     ]
     for name in METHODS
 }
-"""The rates of each method; those that compare hide nothing."""
+"""The rates of each method; contrastive ones hide nothing."""
 UNKNOWN = 1
 SINGLE_PIECE = 8
-"""The one passage of the corpus with a single piece; all others are longer than the source's
-limit.
-"""
+"""The only passage of the corpus with a single piece; all others exceed the source's limit."""
 
 
 @pytest.fixture(scope="module", params=METHODS)
@@ -39,7 +37,7 @@ def name(request) -> str:
 
 @pytest.fixture(scope="module")
 def untrained(name, make) -> objectives.Objective:
-    """The method on a fresh model, for tests that leave its weights as they are."""
+    """The method on a fresh model, for tests that do not change its weights."""
     return make(name)
 
 
@@ -70,22 +68,22 @@ def changed(batch, change):
 
 
 def pieces(batch) -> torch.Tensor:
-    """How many pieces each text of a batch has, special ones aside."""
+    """Number of pieces of each text of a batch, without special ones."""
     return torch.cat([(~texts.special).sum(1) for texts in sequences(batch)])
 
 
 @pytest.fixture(scope="module")
 def odd_batch(name, batches):
-    """Passages cut to the limit and one of a single piece; `ict` has no use for that one, which has
-    no sentence, and `nsp` joins it to another text.
+    """Truncated passages and one of a single piece; `ict` skips that one, which has no sentence,
+    and `nsp` joins it to another text.
     """
     some = map(batches(name), range(20))
     return next(batch for batch in some if name in ("ict", "nsp") or (pieces(batch) == 1).any())
 
 
 def test_a_method_says_whether_two_processes_share_its_batches(name, batches, monkeypatch):
-    """Where that is said of batches that no process cuts, or not said of those that it does, half
-    of them is never read.
+    """If it says so although no process splits them, or does not although they are split, half of
+    the batches is never read.
     """
     options = (
         {"batch_pairs": 2}
@@ -247,7 +245,7 @@ def test_an_unknown_parameter_is_refused_with_the_valid_ones(name):
 
 
 def test_the_papers_behind_it_are_in_the_books_list(name):
-    """A method that no paper describes names none; those of the book do."""
+    """A method without a paper names none; those of the book do."""
     entries = re.findall(
         r"^@\w+{([^,]+),", Path("book/references.bib").read_text(encoding="utf-8"), re.MULTILINE
     )
@@ -257,7 +255,7 @@ def test_the_papers_behind_it_are_in_the_books_list(name):
 
 
 def undocumented(kind: type[Settings]) -> str:
-    """What is to be said of parameters that no docstring of their class describes; "" of none."""
+    """A message on parameters without a description in their class's docstring; "" if none."""
     own = [one for one in kind.__mro__ if issubclass(one, Settings) and one is not Settings]
     told = "\n".join(one.__doc__ or "" for one in own)
     missing = [name for name in kind.model_fields if not re.search(rf"\b{name}\b", told)]
@@ -341,11 +339,11 @@ DEFAULTS = {
     "nsp": {"rate": 0.15, "unit": "whole_word"} | BERT,
     "pair": PLAIN | {"negatives": 1, "alpha": 0.1, "candidates": "released"},
 }
-"""What the papers (or, where they are silent, the released codes) set."""
+"""Settings of the papers, or of the released code if the paper gives none."""
 
 
 def test_the_settings_of_every_published_method_are_those_of_its_paper():
-    """A method that no paper describes has nothing to be held against."""
+    """A method without a paper has nothing to be compared with."""
     names = {*objectives.names()}
     assert {"none", *DEFAULTS} <= names
     assert not [name for name in names - {"none", *DEFAULTS} if objectives.method(name).cites]
@@ -425,13 +423,11 @@ ONLY_THE_DECODER_LEARNS = {
     "condenser": {"late_mlm": False},
     "retromae": {"encoder_rate": 0.0},
 }
-"""Each so that only the decoder (or head) has a loss."""
+"""Settings with which only the decoder (or head) has a loss."""
 
 
 def replaced_vector(objective, change) -> None:
-    """Let `change` see every vector `[batch, hidden]` on its way to the decoder, and pass on what
-    it returns.
-    """
+    """Replace every vector `[batch, hidden]` on its way to the decoder by `change` of it."""
     if hasattr(objective, "decode"):
         decode = objective.decode
         objective.decode = lambda batch, first, generator: decode(

@@ -1,5 +1,5 @@
-"""MASTER: what its tasks read, made from stores; its losses against plain torch with full logits,
-task by task, and what switching a task off removes.
+"""MASTER: the inputs of its tasks, made from stores; its losses against plain torch with full
+logits, task by task, and the effect of switching a task off.
 """
 
 from dataclasses import replace
@@ -26,7 +26,7 @@ from dr_lib.training.loop import to_device
 
 @pytest.fixture
 def texts(batch, store):
-    """A batch with every part, made without materials: the parts are passages in another order."""
+    """A batch with every part, without materials: the parts are permuted passages."""
     values = torch.rand(batch.special.shape, generator=torch.Generator().manual_seed(3)).where(
         ~batch.special, 0.0
     )
@@ -37,7 +37,7 @@ def texts(batch, store):
 
 
 class Spy:
-    """Remember, in order, each text that was hidden from, its mask and the ids that came of it."""
+    """Record, in order, each text, its mask and the resulting ids."""
 
     def __init__(self, objective):
         self.seen, inner = [], objective.hide
@@ -51,7 +51,7 @@ class Spy:
 
 
 def encoder_pass(objective, text, mask, ids):
-    """Masked-LM loss and first states, every logit made."""
+    """Masked-LM loss and first states, with all logits."""
     output = objective.model(**text.with_ids(ids).model_inputs(), output_hidden_states=True)
     return plain_loss(output.logits, text, mask), output.hidden_states[-1][:, 0]
 
@@ -72,8 +72,8 @@ def decoder_pass(objective, decoder, vector, text, mask, ids):
 
 
 def plain_losses(objective, seen, readings, vectors):
-    """Losses by name: `readings` names the encoder's passes in their order, `vectors` the pass that
-    each task reads.
+    """Losses by name: `readings` are the encoder's passes in order, `vectors` the pass that each
+    task uses.
     """
     passes = {name: encoder_pass(objective, *seen[place]) for place, name in enumerate(readings)}
     losses = {name: loss for name, (loss, _) in passes.items()}
@@ -116,7 +116,7 @@ def test_the_papers_form_has_one_encoder_pass_and_real_neighbours(make, texts, s
     assert len(spy.seen) == 1 + len(TASKS)
     losses = plain_losses(objective, spy.seen, ["encoder"], dict.fromkeys(TASKS, "encoder"))
     assert torch.allclose(result["loss"], sum(losses.values()), atol=1e-5)
-    # what 30 % leave, against half of the passage
+    # after hiding 30 %, compared with half of the passage
     assert spy.seen[2][1].sum() > spy.seen[1][1].sum()
 
 
@@ -262,7 +262,7 @@ OFFSETS = {"questions": [0, 3, 4, 4, 8, 9, 11], "continuations": [0, 1, 2, 2, 3,
 
 @pytest.fixture(scope="module")
 def folders(store, sentences, tiny_tokenizer, tmp_path_factory):
-    """The three materials, made by hand."""
+    """The three materials, handmade."""
     root = tmp_path_factory.mktemp("materials")
     words = " ".join(sentences).split()
     for name, offsets in OFFSETS.items():
@@ -318,7 +318,7 @@ def rows_by_passage(batch: MasterBatch):
 
 
 def epoch_of(get, passages=6):
-    """All batches of one epoch, and where each passage is found."""
+    """All batches of an epoch, and the position of each passage."""
     found, step = {}, 0
     while len(found) < passages:
         batch = get(step)

@@ -1,5 +1,5 @@
 """Masked language modelling, alone and with BERT's task on pairs, against the library's own losses
-and against what the pairs say.
+and against the pairs' labels.
 """
 
 import pytest
@@ -51,8 +51,8 @@ def pairs_at(batches):
 
 
 def test_both_losses_are_those_of_the_librarys_model(make_loud, pairs_at, seeded, monkeypatch):
-    """BERT's own head for pairs stands behind a pooler; here the layer reads [CLS] itself, so the
-    pooler is taken out.
+    """BERT's own head for pairs comes after a pooler; here the layer reads [CLS] itself, so the
+    pooler is removed.
     """
     objective, batch = make_loud("nsp", rate=0.3), pairs_at(0)
     drawn = []
@@ -114,7 +114,7 @@ def test_every_second_pair_is_a_random_one_and_none_of_these_is_true(source, pai
 
 
 def spans(store, row):
-    """Title and text of a passage in a store: the ids, and where they begin and end."""
+    """Title and text of a passage in a store: the ids, and their boundaries."""
     yield store.title_ids, store.title_offsets[row], store.title_offsets[row + 1]
     yield store.text_ids, store.text_offsets[row], store.text_offsets[row + 1]
 

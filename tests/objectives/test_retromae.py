@@ -13,7 +13,7 @@ from dr_lib.objectives.retromae import passage_logits
 
 @pytest.fixture
 def row_masks(monkeypatch) -> list[tuple[torch.Tensor, dict]]:
-    """What `masking.per_row` gave, and what it was asked for."""
+    """The masks returned by `masking.per_row`, and its arguments."""
     seen, per_row = [], masking.per_row
 
     def remember(*given, **options):
@@ -37,8 +37,8 @@ def test_rows_are_drawn_at_the_rate_of_the_decoder(make, batch, seeded, monkeypa
 
 
 def decode_by_hand(objective, batch, first, unseen):
-    """Decoder states of BERT: queries are the vector plus raw positions, contents the clean
-    embedding behind it.
+    """Decoder states of BERT: queries are the vector plus raw positions, contents the vector
+    followed by the clean embeddings.
     """
     embeddings, layer = objective.model.bert.embeddings, objective.decoder.layer
     queries = first[:, None] + embeddings.position_embeddings.weight[: unseen.shape[1]]

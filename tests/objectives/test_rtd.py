@@ -1,5 +1,5 @@
-"""Replaced token detection, of one encoder and behind a decoder, against a binary cross-entropy in
-numpy, and what it leaves alone.
+"""Replaced token detection, by an encoder and by a decoder, against a binary cross-entropy in
+numpy, and what it does not change.
 """
 
 import numpy as np
@@ -58,7 +58,7 @@ def test_a_model_may_be_its_own_generator(tiny_bert, make, batch, seeded):
 
 @pytest.fixture
 def sides(monkeypatch):
-    """Remember what each side was asked: ids and states, encoder first."""
+    """Record the inputs of each side: ids and states, encoder first."""
 
     def watch(objective) -> list[tuple[torch.Tensor, torch.Tensor]]:
         seen, inner = [], objective.side_loss

@@ -9,7 +9,7 @@ from dr_lib.objectives import simlm
 
 
 class Spy:
-    """Remember what `Simlm.replace` was given and gave back."""
+    """Record arguments and results of `Simlm.replace`."""
 
     def __init__(self, objective):
         self.masks, self.ids, self.inputs, inner, hide = [], [], [], objective.replace, masking.hide
@@ -25,7 +25,7 @@ class Spy:
 
 
 def plain_losses(objective, batch, encoder_ids, decoder_ids, *, types=True, by_passage=False):
-    """Encoder and decoder loss with every logit made, and the bottleneck put in by hand."""
+    """Encoder and decoder loss with all logits, and the bottleneck inserted by hand."""
     model, base = objective.model, objective.model.base_model
     output = model(**batch.with_ids(encoder_ids).model_inputs(), output_hidden_states=True)
     embedded = base.embeddings(decoder_ids, batch.token_type_ids if types else None)

@@ -1,5 +1,5 @@
-"""Sentences and what is left without them, against plain loops over lists of pieces; who is visited
-at which step.
+"""Sentences and the rest of their passages, against plain loops over lists of pieces; which are
+visited at which step.
 """
 
 import copy

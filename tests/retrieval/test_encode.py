@@ -101,7 +101,7 @@ def test_stopped_run_goes_on_and_ends_with_the_same_bytes(store, tiny_bert, tmp_
 
 
 def test_killed_process_leaves_work_that_the_next_one_uses(store, tiny_bert, tmp_path, monkeypatch):
-    """A kill leaves no time for a last note; those that were written on the way are enough."""
+    """A kill leaves no time for a last note; those written before are enough."""
     module, notes = sys.modules["dr_lib.retrieval.encoding"], []
     write = module.write_json
     with monkeypatch.context() as patch:
@@ -118,9 +118,7 @@ def test_killed_process_leaves_work_that_the_next_one_uses(store, tiny_bert, tmp
 
 @pytest.mark.parametrize("seed", range(8))
 def test_unfinished_vectors_that_were_altered_are_made_again(store, tiny_bert, tmp_path, seed):
-    """A power cut may leave the note and lose the vectors that it speaks of: here one bit of one
-    finished row.
-    """
+    """A power cut may keep the note and lose its vectors: here one bit of a finished row."""
     with pytest.raises(KeyboardInterrupt):
         encode(ClsEncoder(tiny_bert().bert, stop=6), store, tmp_path / "v.npy", **options())
     left = np.lib.format.open_memmap(tmp_path / ".v.npy.partial", mode="r+")
@@ -237,7 +235,7 @@ def test_a_gpu_gives_the_vectors_of_a_cpu(store, encoder, tmp_path):
 
 @pytest.fixture
 def small_blocks(monkeypatch) -> int:
-    """Blocks so small that the store has several, the last of them cut off."""
+    """Blocks so small that the store has several, the last of them incomplete."""
     monkeypatch.setattr(sys.modules["dr_lib.tokens.store"], "BLOCK", 16)
     return 16
 
@@ -266,7 +264,7 @@ def test_however_a_store_is_cut_its_vectors_and_rankings_are_the_same(
 
 
 def test_a_collection_of_one_block_is_sorted_as_a_whole(store, encoder, tmp_path):
-    """Then its vectors are those that were made before there were blocks."""
+    """Then its vectors are the same as before blocks were introduced."""
     assert shards(len(store)) == [(0, len(store))]
     encode(encoder, store, tmp_path / "v.npy", **options())
     lengths = store.lengths(48)

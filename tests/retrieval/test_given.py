@@ -1,5 +1,5 @@
-"""A given encoder as a retriever: the library's own vectors in the collection's order, after a kill
-too.
+"""A ready-made encoder as a retriever: the library's own vectors in the collection's order, also
+after a kill.
 """
 
 import datasets
@@ -21,7 +21,7 @@ PASSAGES = 300
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, tiny_bert, tiny_tokenizer):
-    """A model as sentence-transformers has them: mean pooling, at most 24 pieces, cosine."""
+    """A sentence-transformers model: mean pooling, at most 24 pieces, cosine."""
     place = tmp_path_factory.mktemp("model")
     save_masked_lm(tiny_bert(), tiny_tokenizer, place / "lm")
     encoder = DenseEncoder.from_pretrained(
@@ -82,7 +82,7 @@ def test_a_killed_encoding_goes_on_and_ends_with_the_same_vectors(
     calls, encode = [], SentenceEncoder.encode
 
     def stops(self, texts, *titles, **options):
-        if len(texts) > 3:  # else it is tried as it is opened
+        if len(texts) > 3:  # otherwise it is tried when opened
             calls.append(len(calls))
             if len(calls) == 3:
                 raise KeyboardInterrupt
@@ -97,7 +97,7 @@ def test_a_killed_encoding_goes_on_and_ends_with_the_same_vectors(
     with pytest.raises(KeyboardInterrupt):
         cache.get(stage)
     np.testing.assert_array_equal(np.load(cache.get(stage) / "vectors.npy"), whole)
-    assert len(calls) == 4  # three batches, and the one that was stopped: what was made is written
+    assert len(calls) == 4  # three batches, and the interrupted one: finished vectors are kept
 
 
 def test_the_key_goes_by_the_files_of_the_model_and_not_by_its_page(folder, tmp_path):
@@ -134,7 +134,7 @@ def ndcg(run: Stage, collection: Collection) -> float:
 
 
 def test_bm25_on_scifact_scores_what_public_tables_print(scifact):
-    """66.5 (BEIR, title and text in fields of their own) to 67.9 (Pyserini, one field)."""
+    """66.5 (BEIR, title and text in separate fields) to 67.9 (Pyserini, one field)."""
     index = retrieval.bm25_index(scifact, title=True)
     assert (
         66.5 <= ndcg(retrieval.bm25_run(index, scifact, split="test", depth=100), scifact) <= 68.5

@@ -1,5 +1,5 @@
-"""What was encoded once is not encoded again: not for new queries or judgements, nor beside an
-added file.
+"""Passages are encoded only once: not again for new queries or judgements, nor when a file is
+added.
 """
 
 import io
@@ -24,7 +24,7 @@ from dr_lib.stages import Cache
 
 @pytest.fixture
 def encoders(tmp_path, tiny_bert, tiny_tokenizer):
-    """A retriever that was trained here, and the same as sentence-transformers opens it."""
+    """A retriever trained here, and the same one opened by sentence-transformers."""
     save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "lm")
     options = {"pooling": "mean", "passage_length": 24, "title": "none"}
     encoder = DenseEncoder.from_pretrained(tmp_path / "lm", **options)
@@ -36,7 +36,7 @@ def encoders(tmp_path, tiny_bert, tiny_tokenizer):
 
 @pytest.fixture
 def counted(monkeypatch):
-    """Passages that any encoder has read since it was emptied."""
+    """Passages read by any encoder since the list was emptied."""
     read: list[int] = []
     encode = sys.modules["dr_lib.retrieval.encoding"]
     filled = encode.fill
@@ -93,7 +93,7 @@ def test_an_added_file_is_encoded_alone(encoders, counted, tmp_path, monkeypatch
 def test_copies_of_a_text_have_one_vector_whatever_lies_beside_them(
     encoders, tmp_path, monkeypatch
 ):
-    """Encoded beside longer and shorter ones they would differ by some 1e-7."""
+    """Encoded beside longer and shorter ones they would differ by about 1e-7."""
     texts = [encoding.text_digest(bytes([letter])) for letter in b"abacba"]
     bits = np.arange(8, dtype=np.float32)
 
@@ -173,8 +173,8 @@ def test_whatever_is_wrong_with_a_neighbour_is_no_fault_of_the_stage(
 
 
 def test_new_judgements_re_encode_nothing(own_recipe, encoders, counted, tmp_path):
-    """People judge further queries: BM25's index, tokens, vectors, pre-training, generated
-    questions and the trained retriever stay what they are; only what is asked is measured anew.
+    """If people judge further queries, BM25's index, tokens, vectors, pre-training, generated
+    questions and the trained retriever are kept; only the evaluation is repeated.
     """
     folder, before = tmp_path / "tiny", {}
     for judged in (False, True):

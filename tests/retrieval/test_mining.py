@@ -1,4 +1,4 @@
-"""Mined negatives: what may be in a list, how many, and that draws are reproducible."""
+"""Mined negatives: which may be in a list, how many, and that draws are reproducible."""
 
 import sys
 import tracemalloc
@@ -58,7 +58,9 @@ def test_draws_repeat_with_the_seed_and_differ_without():
 
 
 def test_which_are_drawn_depends_on_the_seed_and_not_on_a_querys_neighbours(monkeypatch):
-    """Equal rankings in two blocks of queries draw apart, as do seeds: not their order alone."""
+    """Equal rankings in two blocks of queries get different draws, as do seeds, not only another
+    order.
+    """
     monkeypatch.setattr(sys.modules["dr_lib.retrieval.mining"], "QUERIES_AT_ONCE", 10)
     half = ranking(10, 50, 1000)
     made = Ranking([*map(str, range(20))], np.tile(half.rows, (2, 1)), np.tile(half.scores, (2, 1)))
@@ -140,7 +142,7 @@ def test_two_lists_of_negatives_are_put_together_in_little_memory_and_no_passage
     )
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 45e6  # a comparison of each with each would hold 60 million
+    assert peak < 45e6  # a comparison of all pairs would take 60 million
     for line, own, listed in zip(
         np.load(tmp_path / "negatives.npy"), relevant, further, strict=True
     ):
@@ -151,9 +153,7 @@ def test_two_lists_of_negatives_are_put_together_in_little_memory_and_no_passage
 
 
 def test_passages_of_other_splits_alone_are_left_out_of_the_lists_where_that_is_asked_for(tmp_path):
-    """Passage 1 answers a training query too, 4 none at all; 2 and 3 could only ever be wrong
-    ones.
-    """
+    """Passage 1 also answers a training query, 4 none at all; 2 and 3 could only be negatives."""
     right = {"train": [[0], [1]], "dev": [[1], [2]], "test": [[3, 0]]}
     rows_of = {split: [np.array(rows) for rows in queries] for split, queries in right.items()}
     collection = SimpleNamespace(
@@ -221,7 +221,7 @@ def test_passages_that_hold_an_answer_are_kept_dropped_or_made_positives(rule, t
     found = [set(line.tolist()) - {-1} for line in np.load(tmp_path / "negatives.npy")]
     if rule == "keep":
         assert {5, 3, 0, 7} <= found[0] and {4, 1, 3} <= found[1]
-    else:  # holes are filled with passages from anywhere, never with one that holds an answer
+    else:  # holes are filled with passages from anywhere, never with one that contains an answer
         assert {3, 7} <= found[0] and found[0].isdisjoint({0, 2, 5})
         assert {3, 4} <= found[1] and found[1].isdisjoint({1, 5, 6})
     assert (tmp_path / "positives.npy").exists() == (rule == "positive")
@@ -251,7 +251,7 @@ def test_the_stage_draws_by_the_seed_it_is_given(tmp_path):
 
 
 def test_positives_and_queries_of_different_number_are_refused():
-    """Without the check the second query got its own positive as a negative."""
+    """Without the check, the second query got its own positive as a negative."""
     made = ranking(2, 3, 9)
     for lists in (positives(made, (0,))[:1], [*positives(made, (0,)), made.rows[0, :1]]):
         with pytest.raises(InputError, match=f"^positives: of {len(lists)} queries, but 2"):

@@ -1,5 +1,5 @@
-"""A query that is itself a passage, as in ArguAna and Quora: no ranking, no list of negatives and
-no pool holds it.
+"""A query that is itself a passage, as in ArguAna and Quora, is in no ranking, list of negatives or
+pool.
 """
 
 import warnings
@@ -134,7 +134,7 @@ def test_a_pool_ranks_all_but_the_query_itself():
 
 
 def test_a_pool_of_a_validation_leaves_copies_of_the_query_out_too(tmp_path):
-    """The query is the copy of an earlier passage, which stands for both."""
+    """The query is a copy of an earlier passage, which represents both."""
     collection = made(["the query", "its answer", "the query", "another"], {"p2": "p1"})
     Ranking(["p2"], np.array([[0, 3, 1]]), np.array([[3.0, 2.0, 1.0]])).save(tmp_path / "ranking")
     looks = Finetuning(validation={"queries": 1, "split": "test"})
@@ -151,7 +151,7 @@ def test_numbered_queries_are_not_the_passages_of_their_numbers(arguments):
     )
     plain = Collection("plain", "1", {}, other.passages, asked, other._judgements)
     assert plain.own_rows("test") is None and plain.with_own_passage(None) is plain
-    # BEIR's rule goes by the id alone
+    # BEIR's rule goes only by the id
     dropped = plain.with_own_passage("drop")
     assert dropped.own_rows("test").tolist() == [0, 1, 2]
     assert dropped.digest != plain.digest != plain.with_own_passage("keep").digest

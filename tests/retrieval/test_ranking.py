@@ -81,7 +81,7 @@ def test_run_files_hold_every_rank_and_score_whatever_ids_scores_and_ties(tmp_pa
             if row >= 0
         ]
         assert [(line[0], line[2]) for line in lines] == by_hand
-        falling = []  # of equal scores each stands one float32 below the one before it
+        falling = []  # equal scores are each lowered to the next float32
         for row, values in zip(rows, scores, strict=True):
             last = np.float32(np.inf)
             for score in values[row >= 0]:
@@ -174,7 +174,7 @@ def test_truncated_file_of_a_ranking_is_refused(tmp_path):
 
 @pytest.mark.parametrize("rows", [[[0, 1, 2], [5, 7, 5]], [[0, 1, 2], [5, 5, -1]]])
 def test_a_passage_that_a_query_has_twice_is_refused(rows):
-    """Measures count it once, and so move up what stands below it."""
+    """Measures count it once, which moves up the passages below it."""
     rows = np.array(rows)
     scores = np.where(rows < 0, -np.inf, [3.0, 2.0, 1.0])
     with pytest.raises(InputError, match="ranking of query 'b': row 5 stands there twice"):

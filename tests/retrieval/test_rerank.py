@@ -240,7 +240,7 @@ class Table(nn.Module):
 
 
 class Pairs:
-    """Pairs of rows in place of texts, with lengths as random as theirs."""
+    """Pairs of rows instead of texts, with random lengths like theirs."""
 
     max_length = 40
 

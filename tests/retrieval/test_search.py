@@ -50,7 +50,7 @@ def make(rng: np.random.Generator, look: str, count: int, hidden: int) -> np.nda
         made = np.repeat(whole_numbers(rng, (1, hidden), 90), count, axis=0)
     elif look == "zeros":
         made = whole_numbers(rng, (count, hidden), 90) * rng.integers(0, 2, (count, 1))
-    elif look == "cone":  # all of about one direction: closer than bfloat16 can tell
+    elif look == "cone":  # nearly the same direction: closer than bfloat16 resolves
         made = 1 + 1e-3 * rng.standard_normal((count, hidden))
     elif look == "lengths":
         made = rng.standard_normal((count, hidden)) * 10.0 ** rng.integers(-4, 5, (count, 1))
@@ -99,7 +99,7 @@ def test_search_equals_brute_force_over_random_shapes_blocks_and_ties(look, monk
 
 @pytest.mark.parametrize("k", [1, 10, 100, 1000])
 def test_no_query_of_many_loses_a_passage(k):
-    """Where one query of many had fewer candidates than `k`, passages were lost once."""
+    """Passages used to be lost if one query of many had fewer candidates than `k`."""
     rng = np.random.default_rng(0)
     queries, passages = (rng.normal(size=(count, 64)).astype("f4") for count in (200, 20_000))
     assert (search(queries, passages, k)[1] == by_hand(queries, passages, k)[1]).all()
@@ -107,7 +107,7 @@ def test_no_query_of_many_loses_a_passage(k):
 
 @pytest.mark.parametrize("hidden", [64, 768])
 def test_vectors_in_one_narrow_cone_are_told_apart(hidden):
-    """They differ by less than the fast products err: only the bound on these errors saves them."""
+    """They differ by less than the error of fast products: only the bound on these errors helps."""
     rng = np.random.default_rng(0)
     middle = rng.standard_normal(hidden)
     queries, passages = (
@@ -126,7 +126,7 @@ def test_minus_zero_and_zero_are_one_score():
 
 
 def test_whatever_fast_products_are_within_their_bound_no_passage_is_lost(monkeypatch):
-    """They may put the last that counts as far too high as a better one too low."""
+    """They may overestimate the last counted passage by as much as they underestimate another."""
     rng = np.random.default_rng(0)
 
     def fast(queries, shards, depth, place):
@@ -229,7 +229,7 @@ def test_vectors_that_are_not_finite_are_refused_with_their_row(value):
 
 
 class _FaissForGpus:
-    """What the search asks of a faiss for GPUs, on a processor."""
+    """The functions of faiss for GPUs that the search uses, on a processor."""
 
     METRIC_INNER_PRODUCT = faiss.METRIC_INNER_PRODUCT
     StandardGpuResources = object
@@ -244,7 +244,7 @@ class _FaissForGpus:
 @pytest.mark.parametrize("by", ["torch", "faiss"])
 @pytest.mark.parametrize("look", LOOKS)
 def test_lists_that_stay_on_a_gpu_end_as_brute_force(look, by, monkeypatch):
-    """By the code for GPUs on a processor, at one place and at three."""
+    """By the code for GPUs on a processor, on one device and on three."""
     monkeypatch.setattr(MODULE, "_OnProcessor", partial(MODULE._OnGpu, place=torch.device("cpu")))
     monkeypatch.setattr(MODULE, "_faiss_for_gpus", lambda: _FaissForGpus if by == "faiss" else None)
     searched = []
@@ -278,7 +278,7 @@ def test_lists_that_stay_on_a_gpu_end_as_brute_force(look, by, monkeypatch):
 
 
 def test_vectors_that_differ_are_searched_once(monkeypatch):
-    """The lists of Gaussian vectors prove their best, whatever the number asked for."""
+    """The lists for Gaussian vectors are proven complete, whatever the number requested."""
     calls, proposed = [], MODULE._proposed
     monkeypatch.setattr(MODULE, "_proposed", lambda *a: (calls.append(1), proposed(*a))[1])
     queries, passages = vectors(70), vectors(5_000, seed=1)

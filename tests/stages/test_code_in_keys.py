@@ -1,10 +1,9 @@
-"""Who edits code and runs again gets new numbers, of the stages that the code decides and of no
-other.
+"""After an edit of code, the stages that depend on it, and no others, get new numbers.
 
-A copy of the package is edited at one place after the other, and the keys of two methods, of BM25
+A copy of the package is edited in one place after the other, and the keys of two methods, of BM25
 and of a whole pipeline are compared with those before. Nothing is trained. One process does it all
 (run as a script, this file is that process), since importing the package takes far longer than
-making keys, which read its source files.
+computing keys, which reads its source files.
 """
 
 import ast
@@ -31,8 +30,8 @@ RETRIEVERS = [
 PRETRAINED = ["simlm: pretrained", "cdmae: pretrained"]
 EVALUATIONS = [f"{recipe}: evaluation" for recipe in ("simlm", "cdmae", "bm25", "whole")]
 
-# What is edited -> the stages whose own code it is. What follows from them changes too, and nothing
-# else.
+# Edited function -> stages whose own code it is. Only these and the stages that depend on them
+# change.
 OWN_CODE = {
     "losses.distillation": ["whole: distilled"],
     "losses.contrastive_and_accuracy": [*RETRIEVERS, "whole: distilled"],
@@ -56,10 +55,10 @@ OWN_CODE = {
     "retrieval.mine_negatives": ["bm25_negatives", "whole: mined"],
     "retrieval.rerank": [],
     "evaluation.evaluate": EVALUATIONS,
-    # what a stage reads itself; a collection counts by its content
+    # the direct inputs of a stage; a collection counts by its content
     "evaluation.read_exchanges": ["dialogue"],
 }
-# Code that decides no number
+# Code that affects no number
 ELSEWHERE = [
     "collections.load",
     "lab.Study.run",
@@ -74,8 +73,8 @@ ELSEWHERE = [
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory, tiny_bert, tiny_tokenizer) -> dict[str, Any]:
-    """Edit -> stage -> key, also "before" all of them; and "made from": stage -> itself and those
-    it is made from.
+    """Edit -> stage -> key, also "before" all edits; and "made from": stage -> itself and its
+    inputs.
     """
     from dr_lib.models import save_masked_lm
 
@@ -174,7 +173,7 @@ def stages(base: Path) -> dict[str, Any]:
 
 
 def parsed_once() -> None:
-    """Files are read anew for all keys, and parsed anew where their text has changed."""
+    """Files are read again for all keys, and parsed again if their text has changed."""
     from dr_lib import stages as module
 
     parse, parsed = module.names_in.__wrapped__, {}
@@ -191,7 +190,7 @@ def parsed_once() -> None:
 
 
 def keys_now(base: Path) -> dict[str, str]:
-    """The keys that a fresh process would make of the files as they are."""
+    """The keys that a fresh process would compute from the current files."""
     from dr_lib import stages as module
 
     module.names_in.cache_clear()
@@ -201,7 +200,7 @@ def keys_now(base: Path) -> dict[str, str]:
 
 
 def made_from(base: Path) -> dict[str, list[str]]:
-    """Stage -> the others that it is made from, at whatever depth."""
+    """Stage -> its direct and indirect inputs."""
     found = stages(base)
     names = {one.key: name for name, one in found.items()}
     return {
@@ -211,8 +210,8 @@ def made_from(base: Path) -> dict[str, list[str]]:
 
 
 def place_of(package: Path, name: str) -> tuple[Path, Any]:
-    """File and syntax tree of a function, class or method: folder and name, in whichever file of
-    the folder it is.
+    """File and syntax tree of a function, class or method, named by folder and name, in any file of
+    the folder.
     """
     folder, *path = name.split(".")
     place = package / folder
@@ -230,8 +229,8 @@ def place_of(package: Path, name: str) -> tuple[Path, Any]:
 
 @contextmanager
 def edited(file: Path, lines: dict[int, str]) -> Iterator[None]:
-    """Some lines of a file replaced; it keeps its time, since code that is newer than the process
-    is refused.
+    """Replace some lines of a file, but keep its time, since code newer than the process is
+    refused.
     """
     before, facts = file.read_text(encoding="utf-8"), file.stat()
 
@@ -248,7 +247,7 @@ def edited(file: Path, lines: dict[int, str]) -> Iterator[None]:
 
 
 def statement(package: Path, name: str) -> tuple[Path, dict[int, str]]:
-    """One more statement in a body, before the first that there is."""
+    """One more statement at the beginning of a body."""
     file, node = place_of(package, name)
     first = node.body[1 if ast.get_docstring(node) else 0]
     line = file.read_text(encoding="utf-8").split("\n")[first.lineno - 1]
@@ -256,7 +255,7 @@ def statement(package: Path, name: str) -> tuple[Path, dict[int, str]]:
 
 
 def words(package: Path, name: str) -> tuple[Path, dict[int, str]]:
-    """Another docstring, a comment, and a function that nobody calls."""
+    """Another docstring, a comment, and an unused function."""
     file, node = place_of(package, name)
     lines = file.read_text(encoding="utf-8").split("\n")
     opening = lines[node.body[0].lineno - 1].replace('"""', '"""In other words. ', 1)

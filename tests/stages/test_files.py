@@ -1,5 +1,5 @@
-"""Files of JSON and YAML, and sealed ones (manifests, states of checkpoints): whatever cannot be
-read ends in one error that names the file, whatever JSON stands in a field.
+"""Files of JSON and YAML, and sealed ones (manifests, states of checkpoints): an unreadable file
+ends in one error that names it, whatever JSON is in a field.
 """
 
 import errno
@@ -99,7 +99,7 @@ KINDS = {
 
 
 def places_in(value: object) -> list[tuple]:
-    """The way to every field of nested mappings and lists."""
+    """The path to every field of nested mappings and lists."""
     entries = (
         value.items()
         if isinstance(value, dict)
@@ -124,7 +124,7 @@ def changed(value: object, way: tuple, new: object) -> object:
 
 
 def seal(content: dict) -> str:
-    """With the checksum that the file would have if JSON allowed all of it."""
+    """A file with a correct checksum, even if its content is not valid JSON."""
     try:
         return json.dumps(sealed(content))
     except (ValueError, RecursionError):

@@ -1,6 +1,4 @@
-"""A folder is replaced only if all of it was written by an earlier call; what is a reader's own
-stays.
-"""
+"""A folder is replaced only if all of it comes from an earlier call; a user's own files stay."""
 
 import json
 import multiprocessing
@@ -39,7 +37,7 @@ def write(target: Path, text: str = "made", kind: str = KIND) -> None:
 
 
 def contents(place: Path) -> dict[str, object]:
-    """Everything at a place: what files hold, where links lead."""
+    """Everything at a path: contents of files, targets of links."""
     inside = [place, *sorted(place.rglob("*"))] if place.exists() else []
     return {
         path.relative_to(place).as_posix(): path.readlink()
@@ -60,7 +58,7 @@ def _marker(content: str) -> Callable[[Path], None]:
     return lambda target: (target / WRITTEN).write_text(content) and None
 
 
-# what a reader may have done to a folder that was written here
+# what a user may have done to a folder that was written here
 CHANGES: dict[str, Callable[[Path], object]] = {
     "notes": lambda target: (target / "notes.txt").write_text("mine"),
     "notes within": lambda target: (target / "inner" / "notes.txt").write_text("mine"),
@@ -233,7 +231,7 @@ def test_a_damaged_folder_of_known_names_is_replaced_and_one_with_another_name_i
 
 
 def half_written(target: Path, begun: Connection) -> None:
-    """Begin to write a folder, say so, and wait to be killed."""
+    """Begin to write a folder, announce it, and wait to be killed."""
     with fresh_folder(target, KIND) as draft:
         (draft / "result.txt").write_text("half")
         begun.send(draft.name)
@@ -270,7 +268,7 @@ def test_only_drafts_are_removed_as_drafts(tmp_path):
 
 @pytest.fixture
 def writers(tiny_tokenizer) -> dict[str, Callable[[Path], object]]:
-    """Every public function of the library that makes a folder, with arguments for it."""
+    """Every public function of the library that writes a folder, with arguments for it."""
     texts = datasets.Dataset.from_dict({"title": ["", ""], "text": ["a vector", "the decoder"]})
     ranking = Ranking(["q"], np.array([[1, 0]], np.int32), np.array([[2.0, 1.0]], np.float32))
     examples = Examples.of([0], positives=[[0]], negatives=[[1]], passages=2)

@@ -1,4 +1,4 @@
-"""A lock is held by one process, whatever machine or namespace the others are in, and ends with its
+"""A lock is held by one process, whatever machine or namespace the others are on, and ends with its
 holder.
 """
 
@@ -23,13 +23,13 @@ GONE = 2**22 + 1  # above every process number that Linux gives
 
 
 def claim(lock: StrictSoftFileLock, pid: int, host: str = "{}", later: int = 0) -> None:
-    """What another process would leave that holds the lock.
+    """The claim of another process that holds the lock.
 
     Args:
         lock: the lock.
         pid: the number of that process.
         host: its machine; `{}` is this one, with its PID namespace.
-        later: how many ticks later than that process this one was started.
+        later: how many ticks after that process this one was started.
     """
     lock.acquire()
     (ours,) = {(claim.hostname, claim.start) for claim in lock.claims}
@@ -183,9 +183,7 @@ print(cache.get(both()), flush=True)
 
 
 def apart(hostname: str, script: Path, root: Path) -> subprocess.Popen:
-    """A process that builds the stage on a machine of that name, with process numbers of its
-    own.
-    """
+    """A process that builds the stage on a machine of that name, in a separate PID namespace."""
     python = f'exec "{sys.executable}" "{script}" {hostname} "{root}"'
     return subprocess.Popen(
         ["unshare", "--uts", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c",

@@ -1,6 +1,4 @@
-"""Which modules are the reader's own code, so that their edits count, and which are of
-libraries.
-"""
+"""Which modules are the user's own code, whose edits count, and which belong to libraries."""
 
 import importlib
 import sys

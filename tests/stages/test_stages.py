@@ -1,4 +1,4 @@
-"""A stage's key is its arguments and its code; its folder is whole or absent."""
+"""A stage's key consists of its arguments and its code; its folder is complete or absent."""
 
 import hashlib
 import json
@@ -156,7 +156,7 @@ def test_a_killed_build_goes_on_only_where_the_stage_is_resumable(cache):
     assert (partial / "left.txt").exists() and not list(cache.root.glob("count-*/manifest.json"))
     stopped = count(words("a"), stop=True)
     resumed = Stage(count.body, {**stopped.arguments, "stop": False}, 2, True)
-    resumed.__dict__["key"] = stopped.key  # the same stage, this time left alone
+    resumed.__dict__["key"] = stopped.key  # the same stage, this time not interrupted
     assert json.loads((cache.get(resumed) / "count.json").read_text()) == [1, 1]
     assert cache.manifest(resumed)["resumed"]
 
@@ -335,7 +335,7 @@ def test_a_missing_stage_on_a_cache_that_cannot_be_written_names_itself_and_the_
         cache.get(words("c d"))
     assert str(error.value).count("\n") == 0 and "Make room" not in str(error.value)
     if how != "no root":
-        assert cache.get(words("a b")).is_dir()  # what is finished can still be read
+        assert cache.get(words("a b")).is_dir()  # finished stages can still be read
 
 
 def test_processes_that_train_together_are_not_left_waiting_for_each_other(cache, monkeypatch):
@@ -373,7 +373,7 @@ def test_who_waits_for_a_stage_is_told_for_whom(cache):
 
 
 def test_many_who_want_the_same_short_stages_at_once_all_get_them(cache):
-    """A builder may finish between any two looks of those who wait for it."""
+    """A builder may finish between any two polls of the processes that wait for it."""
     wanted, start = [words(f"text {number}") for number in range(150)], threading.Barrier(6)
     caches = [Cache(cache.root, announce=lambda line: None) for _ in range(6)]
 
@@ -487,7 +487,7 @@ class Search:
 
 
 def printed_by(code, folder, *arguments):
-    """What a fresh process prints that runs code in a folder."""
+    """The output of a fresh process that runs code in a folder."""
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         cwd=folder,
@@ -498,7 +498,7 @@ def printed_by(code, folder, *arguments):
     ).stdout
 
 
-EDITS = [  # a file, what stands there, what instead, and the classes whose digest that changes
+EDITS = [  # a file, old and new text, and the classes whose digest changes
     ("losses.py", "x + SHIFT", "x - SHIFT", {"One", "Any"}),
     ("losses.py", "int = 1", "int = 2", {"One", "Any"}),
     ("losses.py", "+= 0", "+= 1", {"One", "Any"}),
@@ -533,8 +533,8 @@ for folder in sys.argv[1:]:
 
 @pytest.fixture(scope="module")
 def digests(tmp_path_factory):
-    """Digests of all classes, first of the package as it is, then after each edit: each by a
-    process of its own, all of them forked from one, which has imported the library.
+    """Digests of all classes, first of the unchanged package, then after each edit: each by a
+    separate process, forked from one that has imported the library.
     """
     folders = []
     for file, old, new, _ in [("", "", "", set()), *EDITS]:
@@ -568,9 +568,7 @@ def numbers():
 
 
 def test_a_digest_is_the_same_with_every_version_of_python(tmp_path):
-    """The values were computed with 3.11 and with 3.12, whose texts of strings within strings
-    differ.
-    """
+    """The values were computed with 3.11 and 3.12, which represent nested strings differently."""
     (tmp_path / "spelled.py").write_text(SPELLED)
     code = (
         "import spelled; from dr_lib.stages import code_digest\n"
@@ -582,7 +580,7 @@ def test_a_digest_is_the_same_with_every_version_of_python(tmp_path):
 
 @pytest.mark.parametrize("dated", ["now", "an hour ahead", "1970"])
 def test_code_that_was_not_edited_is_accepted_whatever_date_it_bears(tmp_path, dated):
-    """A network disk, or a clock that was put back, may date a file ahead."""
+    """With a network disk, or a clock that was set back, a file may have a future date."""
     seconds = {"now": time.time(), "an hour ahead": time.time() + 3600, "1970": 1}[dated]
     (tmp_path / "early.py").write_text("def f(): return 1\n")
     (tmp_path / "late.py").write_text("def f(): return 1\n")

@@ -1,9 +1,9 @@
-"""What the two packages weigh: `python tests/style/report.py` prints files, tokens, longest pieces,
+"""Size of the two packages: `python tests/style/report.py` prints files, tokens, longest functions,
 imports and hops.
 
 The library is `dr_lib`, the apparatus of the book `book/dr_book`; each has its `BOUNDS`, in tokens:
-names, operators, numbers and strings, without comments and docstrings, so that a bound is not met
-by packing lines. Hops are traced in a real study at smoke scale, from its start to the first loss.
+names, operators, numbers and strings, without comments and docstrings, so that packing lines does
+not help. Hops are traced in a real study at smoke scale, from its start to the first loss.
 """
 
 import argparse
@@ -73,8 +73,8 @@ def docstring_lines(path: Path) -> frozenset[int]:
 
 @cache
 def tokens(path: Path) -> tuple[tokenize.TokenInfo, ...]:
-    """Names, operators, numbers and strings of a file; a formatted string is one, whatever the
-    version of Python takes it apart to.
+    """Names, operators, numbers and strings of a file; a formatted string counts as one in every
+    version of Python.
     """
     counted, depth = [], 0
     begin, end = (getattr(tokenize, f"FSTRING_{name}", None) for name in ("START", "END"))
@@ -101,7 +101,7 @@ def import_lines(path: Path) -> int:
 
 
 def comments(path: Path) -> tuple[int, int]:
-    """Comments of a file, and `fmt: skip` among them."""
+    """Number of comments in a file, and of `fmt: skip` among them."""
     read = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
     texts = [token.string for token in read if token.type == tokenize.COMMENT]
     return len(texts), sum("fmt: skip" in text for text in texts)
@@ -119,9 +119,7 @@ def functions(path: Path) -> Iterator[tuple[str, int, Function]]:
 
 
 def public(path: Path) -> list[Function | ast.ClassDef]:
-    """Public functions, classes, and methods of public classes; overrides of dunder methods are not
-    asked for.
-    """
+    """Public functions, classes, and methods of public classes, without dunder methods."""
     top = [
         node
         for node in tree(path).body
@@ -134,7 +132,7 @@ def public(path: Path) -> list[Function | ast.ClassDef]:
 
 
 def unannotated(path: Path) -> list[str]:
-    """Public functions with an argument that has no type."""
+    """Public functions with an untyped argument."""
     found = []
     for node in public(path):
         if isinstance(node, Function):
@@ -150,9 +148,7 @@ def unannotated(path: Path) -> list[str]:
 
 @cache
 def imported(path: Path) -> frozenset[tuple[Path, str]]:
-    """Files of the library that a file imports, wherever in it, with the name that it takes from
-    each.
-    """
+    """Files of the library that a file imports, anywhere in it, with the imported names."""
     found = set()
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
@@ -171,7 +167,7 @@ def imported(path: Path) -> frozenset[tuple[Path, str]]:
 
 @cache
 def file_of(module: str) -> Path | None:
-    """The file of a module of the packages; None where there is none of that name."""
+    """The file of a module of the packages; None if there is none of that name."""
     package, *inner = module.split(".")
     place = Path(PACKAGES[package], *inner)
     return next(
@@ -198,9 +194,9 @@ def circles() -> list[list[str]]:
 
 
 def fragments(least: int = 20) -> list[str]:
-    """Files of fewer lines that one other file alone imports: a part of it that was cut off.
+    """Files with fewer lines that only one other file imports: they are parts of it.
 
-    What the folder's `__init__` exports is a thing of its own, however short.
+    Names exported by the folder's `__init__` are independent, however short.
     """
     importers: dict[Path, set[Path]] = {path: set() for path in modules()}
     for path in modules():
@@ -219,7 +215,7 @@ def fragments(least: int = 20) -> list[str]:
 
 
 def inner_imports() -> list[str]:
-    """Imports of a file inside another folder, where the folder itself should be asked."""
+    """Imports of a file inside another folder, instead of the folder itself."""
     pairs = {(path, target) for path in modules() for target, _ in imported(path)}
     apart = [
         (path, target)

@@ -1,7 +1,7 @@
-"""What holds the two packages together: imports run one way and in no circle, everything public
-says what it is.
+"""The structure of the two packages: imports run in one direction and without circles, everything
+public has a docstring.
 
-`python tests/style/report.py` prints how much each of them weighs.
+`python tests/style/report.py` prints their sizes.
 """
 
 import ast
@@ -43,9 +43,7 @@ TEXT = {".py", ".md", ".yml", ".yaml", ".ipynb", ".css", ".bib", ".toml", ".json
 
 
 def place(path: Path) -> str:
-    """The folder of the library, its top module, or the package of the book that a file belongs
-    to.
-    """
+    """The folder of the library, its top module, or the book's package to which a file belongs."""
     return name_of(path).split("/")[0].removesuffix(".py")
 
 
@@ -111,7 +109,7 @@ TEXTS = [
 
 
 def is_there(name: str) -> bool:
-    """Whether a name leads to a module, to something in one, or to a field of it."""
+    """Whether a name refers to a module, to something in one, or to a field of that."""
     first, *parts = name.split(".")
     home = import_module(HOMES[first])
     for place, part in enumerate(parts, 1):
@@ -125,7 +123,7 @@ def is_there(name: str) -> bool:
 
 
 def test_every_name_that_a_text_gives_is_there():
-    """Names of functions that were renamed or moved, in docstrings, pages and notebooks."""
+    """Finds names of renamed or moved functions in docstrings, pages and notebooks."""
     keys = {key.replace("__", ".") for key in import_module("dr_lib.lab.recipe").all_keys()}
     files = {"bib", "ipynb", "json", "md", "py", "yaml"}
     names = {
@@ -240,7 +238,7 @@ def test_folders_are_removed_by_their_one_writer_and_by_the_cache_alone():
         for path in paths
         if re.search(r"\brmtree\b|\bremovedirs\b|\brm -r", path.read_text(encoding="utf-8"))
     }
-    # the last two clear what the build of the book has made in _build
+    # the last two clear output of the book's build in _build
     allowed = {"dr_lib/files.py", "dr_lib/stages.py"}
     assert removing <= allowed | {"book/_ext/staging.py", "book/_ext/whole_book.py"}
 

@@ -1,4 +1,4 @@
-"""Notebooks are stored bare, take parameters, and stay short; every scale file is valid."""
+"""Notebooks are stored without outputs, take parameters, and stay short; scale files are valid."""
 
 import ast
 from pathlib import Path
@@ -51,7 +51,7 @@ def test_notebook_has_one_cell_of_parameters(path):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_parameters_are_one_assignment_a_line_and_lists_are_checked_before_anything_runs(path):
-    """papermill reads a line at a time, and takes a text for a list."""
+    """papermill reads line by line, and passes a string as a list."""
     cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
     place = next(i for i, cell in enumerate(cells) if "parameters" in cell.metadata.get("tags", []))
     assigned = ast.parse(cells[place].source).body
@@ -80,7 +80,7 @@ def test_notebook_is_short_and_defines_no_class(path):
     cells = nbformat.read(path, as_version=4).cells
     longest = {"": 40, "hide-input": 60} if path in LESSONS else {"": 40, "hide-input": 40}
     code = [cell for cell in cells if cell.cell_type == "code"]
-    # in lessons drawings and mark schemes are cells of their own, folded
+    # in lessons drawings and mark schemes are separate, folded cells
     assert len(cells) <= (32 if path in LESSONS else 20)
     assert not [cell.source for cell in code if "\nclass " in f"\n{cell.source}"]
     assert not [
@@ -99,8 +99,8 @@ def test_notebook_begins_with_its_title(path):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_lays_its_recipe_over_its_scale(path):
-    """Else a few keys given by hand would drop all others of the scale, down to the papers' number
-    of steps.
+    """Otherwise a few keys given by hand would drop all others of the scale, down to the number of
+    steps, which would be the papers'.
     """
     assert "lab.Recipe(" not in path.read_text(encoding="utf-8")
 
@@ -161,7 +161,7 @@ def test_exercises_of_a_lesson_are_stubs_with_a_mark_scheme(path):
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_folded_code_of_a_lesson_is_folded_in_a_notebook_too(path):
-    """JupyterLab reads another key than the book's pages do."""
+    """JupyterLab reads another key than the book's pages."""
     for cell in nbformat.read(path, as_version=4).cells:
         folded = bool({"hide-input", "hide-cell"} & {*cell.metadata.get("tags", [])})
         assert cell.metadata.get("jupyter", {}).get("source_hidden", False) == folded

@@ -1,4 +1,4 @@
-"""Small texts of many lengths, their store, and Hugging Face's own way to a batch."""
+"""Small texts of many lengths, their store, and Hugging Face's own batches."""
 
 import copy
 
@@ -35,9 +35,7 @@ def store(passages, tiny_tokenizer, tmp_path_factory) -> TokenStore:
 
 @pytest.fixture
 def huggingface(tiny_tokenizer, passages):
-    """Encode one row with the tokenizer itself: `huggingface(row, title, max_length, side)` gives
-    its encoding.
-    """
+    """Encode one row with the tokenizer itself: `huggingface(row, title, max_length, side)`."""
     tokenizer = copy.deepcopy(tiny_tokenizer)
     tokenizer.split_special_tokens = True  # a literal [MASK] in a passage is text
 

@@ -1,5 +1,5 @@
-"""Sequences of several texts: pairs as Hugging Face's tokenizer has them, joined questions, halves
-of a passage, and truncation in closed form against that of the `tokenizers` library.
+"""Sequences of several texts: pairs like those of Hugging Face's tokenizer, joined questions,
+halves of a passage, and closed-form truncation against the `tokenizers` library.
 """
 
 import copy

@@ -1,5 +1,5 @@
-"""A store on disk and its batches: those of Hugging Face's own tokenizer, with numbers beside the
-pieces.
+"""A store on disk and its batches: those of Hugging Face's own tokenizer, with a number for each
+piece.
 """
 
 import copy
@@ -172,7 +172,7 @@ def check_against(huggingface, store, rows, title, max_length, side="right", mul
 @pytest.mark.parametrize("title", ["pair", "joined", "none"])
 @pytest.mark.parametrize("max_length", [4, 5, 6, 7, 16, 33, 64, 500])
 def test_every_row_equals_the_tokenizers_own_sequence(huggingface, store, title, max_length, side):
-    # the library is slow where it drops nearly everything
+    # the library is slow if it drops nearly everything
     rows = np.arange(len(store) if max_length > 7 else 16)
     check_against(huggingface, store, rows, title, max_length, side)
 

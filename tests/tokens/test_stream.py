@@ -1,4 +1,4 @@
-"""Batches of a stream: every row once an epoch, within the budget, few shapes, the same batch for
+"""Batches of a stream: every row once per epoch, within the budget, few shapes, the same batch for
 the same step.
 """
 

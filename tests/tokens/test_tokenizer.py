@@ -1,6 +1,4 @@
-"""Tokenizers opened by name, what is not fit for a masked LM, and a trained vocabulary that is the
-same every time.
-"""
+"""Tokenizers opened by name, those unfit for a masked LM, and a reproducible trained vocabulary."""
 
 import copy
 import json
@@ -142,7 +140,7 @@ def test_a_text_with_no_ties_gives_the_librarys_vocabulary():
 
 
 def test_another_process_breaks_ties_the_same_way():
-    """The library's trainer alone gives another vocabulary in every process here."""
+    """The library's trainer by itself gives another vocabulary in every process here."""
     other = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True
     ).stdout

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 
 class Regression(nn.Module):
-    """Learns a fixed linear map; dropout and drawn noise make the loss depend on both sources of
-    randomness.
+    """Learns a fixed linear map; through dropout and drawn noise the loss depends on both sources
+    of randomness.
     """
 
     def __init__(self, dropout: float = 0.0, noise: float = 0.0):
@@ -43,11 +43,11 @@ def gaussian_batches():
 
 @pytest.fixture(scope="session")
 def killable() -> ModuleType:
-    """A training that a process of its own may run."""
+    """A training that a separate process may run."""
     return importlib.import_module("tests.training.killable")
 
 
 @pytest.fixture(scope="session")
 def fine_tuned() -> ModuleType:
-    """One step of every kind of fine-tuning, likewise."""
+    """One step of every kind of fine-tuning, which a separate process may run."""
     return importlib.import_module("tests.training.fine_tuned")

@@ -1,5 +1,5 @@
-"""One step of every kind of fine-tuning, with the batches, the loop and the modules that stages
-use; several processes share the queries of a batch.
+"""One step of every kind of fine-tuning, with the batches, loop and modules of the stages; several
+processes share the queries of a batch.
 """
 
 import importlib.util
@@ -54,7 +54,7 @@ RERANKERS = {
 
 
 class Bag(nn.Module):
-    """Mean of word vectors, as small as an encoder can be."""
+    """Mean of word vectors: a minimal encoder."""
 
     def __init__(self, seed: int):
         super().__init__()
@@ -102,7 +102,7 @@ class Pairs(NamedTuple):
 
 
 def shared() -> ModuleType:
-    """The fixtures' own file, which a process of its own must read by hand."""
+    """The fixtures' file, which a separate process has to import itself."""
     spec = importlib.util.spec_from_file_location(
         "shared", Path(__file__).parents[1] / "conftest.py"
     )
@@ -112,7 +112,7 @@ def shared() -> ModuleType:
 
 
 def run(folder: Path, queries: int) -> dict[str, Tensor]:
-    """Train each kind for a step; give its gradient as AdamW's first moment tells it."""
+    """Train each kind for a step; return its gradient, from AdamW's first moment."""
     rng, store = np.random.default_rng(0), shared().CountedStore(40, 40)
     negatives = np.array(
         [rng.choice(np.delete(np.arange(40), query), 6, replace=False) for query in range(40)]

@@ -1,5 +1,5 @@
-"""The training of a tied masked LM in miniature with dropout and drawn masks, in plain torch; some
-seconds a batch make it slow enough to kill.
+"""The training of a tiny tied masked LM with dropout and drawn masks, in plain torch; some seconds
+per batch make it slow enough to be killed.
 """
 
 import time
@@ -47,7 +47,7 @@ class Miniature(nn.Module):
 
 
 class Noted(Miniature):
-    """Notes the seed that each micro-step draws from."""
+    """Records the seed of each micro-step's draws."""
 
     def __init__(self):
         super().__init__()
@@ -65,9 +65,7 @@ def batch(index: int) -> Tensor:
 def train_until(
     stop: int | None, module: nn.Module, batches: Any, settings: TrainSettings, folder: Path, **rest
 ) -> TrainLog:
-    """`train`, whose time is up after update `stop`; the log that it leaves in its folder. None
-    trains to the end.
-    """
+    """Run `train` with its time up after update `stop` (None: never); return its log."""
     if stop is None:
         return train(module, batches, settings, folder, progress=False, **rest)
     updates, rate = [0], loop.learning_rate
@@ -97,7 +95,7 @@ def run(
 
 
 def seeds_of_draws(folder: Path, together: bool) -> list[int]:
-    """What this process draws from in all its micro-steps."""
+    """The seeds of this process's draws in all its micro-steps."""
     module = Noted()
     run(module, folder, together=together)
     return module.seeds

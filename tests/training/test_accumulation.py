@@ -23,9 +23,7 @@ PASSAGES, BUDGET = 17, 1024
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory, tiny_tokenizer) -> TokenStore:
-    """17 passages of 62 pieces: with a budget of 1,024 tokens 16 of them are a batch, and one is
-    left.
-    """
+    """17 passages of 62 pieces: with a budget of 1,024 tokens, 16 make a batch, and one is left."""
     vocabulary = [
         piece for piece in tiny_tokenizer.get_vocab() if piece.isalpha() and len(piece) > 1
     ]
@@ -36,7 +34,7 @@ def store(tmp_path_factory, tiny_tokenizer) -> TokenStore:
 
 
 class Counted(nn.Module):
-    """A mean over tokens, as the loss of a masked LM is."""
+    """A mean over tokens, like the loss of a masked LM."""
 
     def __init__(self):
         super().__init__()
@@ -73,7 +71,7 @@ def test_a_last_batch_of_one_passage_says_which_part_of_a_full_one_it_is(store):
 
 
 def test_accumulated_batches_give_the_gradient_of_the_whole_batch(store, tmp_path):
-    """The review's case: the single passage had half of the update in place of a seventeenth."""
+    """The single passage had half of the update's weight instead of a seventeenth."""
     gradients = {}
     for name, batches in {"one": [stream(store, 17 * 64).batch(0)], "two": None}.items():
         module, total = Counted(), 0.0
@@ -138,7 +136,7 @@ def test_processes_that_take_turns_draw_as_one_would_and_those_that_share_a_batc
 
 @pytest.mark.slow
 def test_two_processes_share_the_micro_batches_of_an_update(tmp_path, killable):
-    """Each takes every second one, with the dropout and the masks that one process would draw."""
+    """Each takes every second one, with the same dropout and masks as a single process."""
     settings = killable.SETTINGS.model_copy(update={"steps": 8, "precision": "fp32"})
     killable.run(killable.Miniature(), tmp_path / "one", settings=settings)
     side_by_side(partial(killable.run, settings=settings), killable.Miniature(), tmp_path / "two")

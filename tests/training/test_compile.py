@@ -1,6 +1,4 @@
-"""Compiled training: one compilation for all shapes that batches have, with the same weights in the
-end.
-"""
+"""Compiled training: one compilation for all shapes of batches, and the same final weights."""
 
 import sys
 from collections import Counter
@@ -46,7 +44,7 @@ def store(sentences, tiny_tokenizer, tmp_path_factory) -> TokenStore:
 
 @pytest.fixture
 def trained(store, tiny_bert, tiny_tokenizer, tmp_path):
-    """Train by a method of pre-training, or "fine-tuning"; the shapes of its batches, and its
+    """Train by a pre-training method, or "fine-tuning"; return the shapes of batches, and the
     weights.
     """
 
@@ -121,8 +119,8 @@ def test_batches_of_many_shapes_are_compiled_for_once(name, trained, monkeypatch
 def test_a_bar_that_shows_the_share_of_the_peak_keeps_nothing_from_being_compiled(
     compiled, wanted, trained, monkeypatch
 ):
-    """Its first batch is counted in a mode of torch in which nothing is compiled. That holds for
-    the layers, and for the loss, which a GPU compiles always.
+    """Its first batch is counted in a mode of torch that disables compilation, of the layers and of
+    the loss, which a GPU always compiles.
     """
     graphs, compile_ = [], torch.compile
 
@@ -162,9 +160,9 @@ def test_a_processor_compiles_and_records_nothing_unasked(way, trained, monkeypa
 
 
 class Recorded:
-    """What stands in for a CUDA graph on a processor: a replay runs the step on what lies where the
-    recorded batch lay, and puts its scalars where those of the recording lie. As on a GPU, the
-    recording itself adds nothing to a gradient, and the gradients must not have moved.
+    """A substitute for a CUDA graph on a processor: a replay runs the step on the recorded batch's
+    memory, and writes its scalars into the recording's. As on a GPU, recording itself adds nothing
+    to gradients, and gradients must stay at the same addresses.
     """
 
     def __init__(self, step, gradients):
@@ -193,7 +191,7 @@ class Recorded:
 
 @pytest.fixture
 def recorded(monkeypatch):
-    """Graphs where a processor trains; those that were recorded."""
+    """Graphs for training on a processor; returns those that were recorded."""
     graphs, pools, modules, prepare = [], [], [], Accelerator.prepare
 
     def record(step, generator, pool):
@@ -245,7 +243,7 @@ def test_shapes_beyond_the_most_graphs_train_as_ever(trained, recorded, monkeypa
 
 @pytest.mark.parametrize("kind", [Finetuning, CrossEncoderTraining])
 def test_only_pre_training_is_recorded(kind):
-    """Others decide by lengths, on the host, how they sort a batch."""
+    """Other trainings sort a batch on the host, by its lengths."""
     assert Pretraining(compile="graphs").with_seed(0).compile == "graphs"
     with pytest.raises(InputError, match="compile"):
         kind(compile="graphs")

@@ -84,8 +84,8 @@ def test_windows_of_negatives_are_disjoint_until_the_list_is_used_up(examples):
 
 
 def test_window_arithmetic_is_the_loaders(examples):
-    """Start at (epoch + seed) * count modulo the length of the list, in one fixed order a query and
-    seed.
+    """Start at (epoch + seed) * count modulo the length of the list, in one fixed order per query
+    and seed.
     """
     order = draw_negatives(examples, np.array([0]), 30, seed=0, epoch=0)[0]
     for epoch in range(9):
@@ -165,8 +165,8 @@ def test_known_positives_equal_a_plain_double_loop(examples):
 
 
 def test_a_hash_of_one_number_is_the_first_that_splitmix64_draws():
-    """Numbers printed with the reference implementation and in its well-known ports, for the seeds
-    0 and 1234567.
+    """Numbers published with the reference implementation and its well-known ports, for the seeds 0
+    and 1234567.
     """
     assert hash64(np.array([0, 1234567])).tolist() == [0xE220A8397B1DCDAF, 6457827717110365317]
 

@@ -1,4 +1,4 @@
-"""Examples of fine-tuning: drawn, joined by query, put together, against sets of single queries."""
+"""Examples of fine-tuning: drawn, joined by query, concatenated, against sets of single queries."""
 
 from types import SimpleNamespace
 
@@ -43,7 +43,7 @@ def test_examples_that_cannot_be_trained_on_are_refused(arguments, told):
 
 
 def test_a_query_that_is_the_only_passage_left_is_refused():
-    """No passage could be drawn against its positive, and the draw would never end."""
+    """No negative could be drawn, and the draw would never end."""
     positive = {"query_rows": np.array([0]), "positives": np.array([1]), "offsets": np.arange(2)}
     none = {"negatives": np.zeros((1, 0), np.int32), "itself": np.array([0])}
     with pytest.raises(InputError, match="or the query itself"):
@@ -105,7 +105,7 @@ def test_the_stage_draws_its_share_by_the_seed_it_is_given(tmp_path):
 
 
 def drawn(rng: np.random.Generator, rows: list[int], depth: int) -> Examples:
-    """Random examples: one to three positives a query, negatives that are none of them, some
+    """Random examples: one to three positives per query, and other passages as negatives, some
     missing.
     """
     orders = [rng.permutation(12) for _ in rows]
@@ -116,7 +116,7 @@ def drawn(rng: np.random.Generator, rows: list[int], depth: int) -> Examples:
 
 
 def known(examples: Examples) -> tuple[dict[int, set], dict[int, list]]:
-    """Positives and negatives of each query by its row."""
+    """Row of a query -> its positives and negatives."""
     ends = zip(examples.offsets[:-1], examples.offsets[1:], strict=True)
     positives = [set(examples.positives[start:stop].tolist()) for start, stop in ends]
     negatives = [[row for row in rows if row >= 0] for rows in examples.negatives.tolist()]

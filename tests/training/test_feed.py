@@ -63,7 +63,7 @@ def test_a_thread_that_feeds_changes_no_bit_of_a_training_even_one_that_is_cut_o
 @pytest.fixture
 def make_trained(regression, gaussian_batches, tiny_bert, tiny_tokenizer, sentences, tmp_path):
     """Weights after six updates with dropout, drawn noise or masks and two micro-batches each, in
-    one go or cut off after some.
+    one run or interrupted.
     """
     rows = datasets.Dataset.from_dict({"title": [""] * 20, "text": sentences * 4})
     store = TokenStore.build(rows, tiny_tokenizer, tmp_path / "store")
@@ -95,9 +95,7 @@ def test_elsewhere_the_thread_that_computes_makes_them(name):
 def test_only_cuda_is_not_waited_for_when_a_batch_is_sent(
     name, waits, make_token_batch, monkeypatch
 ):
-    """Apple's GPUs would read the batch after its memory had gone to another (pytorch, issue
-    189690).
-    """
+    """Apple's GPUs would read the batch after its memory was reused (pytorch, issue 189690)."""
     asked = []
     monkeypatch.setattr(
         torch.Tensor,

@@ -1,5 +1,5 @@
-"""What a record says of the machine, and the table of memory against a count: every tensor of a
-step, on a device without values.
+"""The machine in a record, and the table of memory against a count of every tensor of a step, on a
+device without values.
 """
 
 import getpass
@@ -34,8 +34,8 @@ SCALES = places.project_root() / "notebooks" / "scales"
 
 
 def per_position(step, length: int) -> float:
-    """Bytes that a position of a batch takes: the difference of two that have several chunks of
-    logits is free of these, and of the weights.
+    """Bytes per position of a batch: the difference of two batches with several chunks of logits
+    does not contain the chunks or the weights.
     """
     few, many = (count_step(lambda rows=rows: step(rows)).memory for rows in (512, 2048))
     return (many - few) / (1536 * length)
@@ -100,7 +100,7 @@ def test_weights_are_those_of_the_model():
 
 
 def steps(scale: str, **changes) -> dict[str, Step]:
-    """Steps of a scale's recipe, whose models are BERT-base in form or those of its own file."""
+    """Steps of a scale's recipe, with models of BERT-base's shape or those of its own file."""
     recipe = lab.Recipe(**yaml.safe_load((SCALES / f"{scale}.yaml").read_text())["recipe"])
     recipe = recipe.with_(objective="simlm", final="distilled", **changes)
     shape = Shape(6, 384, 8192, 512) if scale == "gpu" else Shape(12, 768, 30522, 512)

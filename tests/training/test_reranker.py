@@ -1,5 +1,5 @@
-"""The cross-encoder's training: losses over a query's own pairs, gradient where it is asked for,
-and that it learns.
+"""The cross-encoder's training: losses over a query's own pairs, gradients on request, and that it
+learns.
 """
 
 import datasets
@@ -34,7 +34,7 @@ def changed(**options) -> CrossEncoderTraining:
 
 @pytest.fixture(scope="module")
 def stores(tiny_tokenizer, sentences, tmp_path_factory):
-    """Twelve queries of one word, and twelve passages of which each says one query's word three
+    """Twelve queries of one word, and twelve passages that each repeat one query's word three
     times.
     """
     words = list(
@@ -119,7 +119,7 @@ def test_the_first_scoring_has_no_dropout_and_leaves_the_mode(batches, encoder):
 
 
 def test_r_drop_adds_the_disagreement_of_two_passes(batches, encoder, monkeypatch):
-    monkeypatch.setattr(bert, "GROUPS", 1)  # one call holds all pairs
+    monkeypatch.setattr(bert, "GROUPS", 1)  # one call with all pairs
     batch = batches.batch(0)
     plain = Reranker(encoder(), EIGHT)(batch, torch.Generator())["loss"]
     result = Reranker(encoder(), changed(r_drop=True))(batch, torch.Generator())
@@ -168,7 +168,7 @@ def test_the_loss_stays_fp32_under_autocast(batches, encoder):
 
 
 class Overlap(nn.Module):
-    """A score that grows with the pieces which query and passage share, if it learns to."""
+    """A score that can learn to grow with the number of pieces shared by query and passage."""
 
     def __init__(self):
         super().__init__()
@@ -223,8 +223,8 @@ def test_training_learns_to_tell_the_positive(loss, options, batches, tmp_path):
 def test_a_context_never_has_a_right_response_beside_it_as_a_wrong_one(
     tiny_bert, tiny_tokenizer, sentences, tmp_path, monkeypatch
 ):
-    """Responses are few, so that most contexts share theirs; contexts of one wording have all
-    responses of any of them.
+    """Responses are few, so that most contexts share theirs; equal contexts have each other's
+    responses.
     """
     rng, words, room = np.random.default_rng(0), " ".join(sentences).lower().split(), 12
     responses = [f"{word} {word}" for word in words[:7]]

@@ -1,4 +1,4 @@
-"""A run that was cut off ends in the same weights, optimiser and log as one that was not."""
+"""An interrupted run ends with the same weights, optimiser and log as an uninterrupted one."""
 
 import json
 import re

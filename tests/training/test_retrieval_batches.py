@@ -1,5 +1,5 @@
-"""Batches of fine-tuning; passages of equal text are one passage in training, and queries of equal
-text one query: no copy of a positive is ever a negative.
+"""Batches of fine-tuning; copies of a passage, or of a query, count as one in training: no copy of
+a positive is ever a negative.
 """
 
 import datasets
@@ -50,7 +50,7 @@ def collection(
 
 @pytest.fixture
 def twins() -> Collection:
-    """p1 and p4 have one text, as have q0 and q3."""
+    """p1 and p4 have the same text, as have q0 and q3."""
     texts = [
         "sand reef",
         "moon tide sea",
@@ -95,7 +95,7 @@ def test_mined_negatives_hold_no_copy_of_a_positive(twins, tmp_path):
 
 @pytest.mark.parametrize("blocks", ["released", "paper", "query_passage"])
 def test_a_perfect_encoder_has_no_loss_beside_a_copy(twins, blocks):
-    """The review's case: equal texts have equal vectors, all others are orthogonal."""
+    """Equal texts have equal vectors, all others are orthogonal."""
     listed = [[4, 0], [0, 4], [2, 0], [4, 2]]  # q0 and q3 list the copy of a positive
     examples = merge_duplicates(
         Examples.of([0, 1, 2, 3], twins.positives("train"), listed, passages=6), twins.same_text
@@ -238,7 +238,7 @@ def test_a_batch_knows_the_positives_among_the_passages_of_all_processes(
 
 
 def as_process(monkeypatch, rank: int, count: int) -> None:
-    """Let this process believe that it is one of several."""
+    """Make this process believe that it is one of several."""
     monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
     monkeypatch.setattr("torch.distributed.get_world_size", lambda: count)
     monkeypatch.setattr("torch.distributed.get_rank", lambda: rank)

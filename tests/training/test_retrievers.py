@@ -1,4 +1,4 @@
-"""Training of dual encoders and of late interaction: losses by hand, what is no negative, and that
+"""Training of dual encoders and of late interaction: losses by hand, excluded negatives, and that
 they learn.
 """
 
@@ -79,7 +79,7 @@ def test_it_learns_its_batch(parts):
 
 
 class Bag(nn.Module):
-    """Mean of word vectors, as small as an encoder can be."""
+    """Mean of word vectors: a minimal encoder."""
 
     def __init__(self, words: int = 64, hidden: int = 16):
         super().__init__()
@@ -93,7 +93,7 @@ class Bag(nn.Module):
 
 @pytest.fixture
 def batches(counted_store):
-    """Query r asks for passage r: the word that stands for a row is the same on both sides."""
+    """Query r asks for passage r: the word that encodes a row is the same on both sides."""
     rng = np.random.default_rng(0)
     negatives = np.array(
         [rng.choice(np.delete(np.arange(40), query), 6, replace=False) for query in range(40)]
@@ -113,7 +113,7 @@ def unit(rows):
 
 
 def first_block_by_hand(queries, passages, rows, temperature):
-    """Cross-entropy over all passages of the batch, repetitions of the own positive left out
+    """Cross-entropy over all passages of the batch, without repetitions of the query's positive
     (float64).
     """
     scores = unit(queries) @ unit(passages).T / temperature

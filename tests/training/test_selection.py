@@ -1,5 +1,5 @@
-"""Looks at a model on the way: when, what is kept, and that neither a cut nor a callback changes
-choice or weights; a profile is of the steps that were asked for.
+"""Evaluations during training: when, what is kept, and that neither an interruption nor a callback
+changes choice or weights; a profile is of the requested steps.
 """
 
 import json
@@ -18,7 +18,7 @@ SCORES = {4: 0.2, 8: 0.7, 12: 0.4, 16: 0.7, 20: 0.1, 24: 0.3}
 
 
 class Scripted:
-    """Scores from a table by the number of the look, and a copy of the weights at each."""
+    """Scores from a table by the number of the evaluation, and a copy of the weights at each."""
 
     def __init__(self, values=None, looked: int = 0):
         self.values = list(SCORES.values()) if values is None else values
@@ -79,8 +79,8 @@ def test_the_best_so_far_survives_a_cut(killable, tmp_path, stop):
 
 
 def test_a_kill_after_a_look_goes_back_to_the_best_of_its_checkpoint(killable, tmp_path):
-    """The checkpoint of step 5 knows the look at 4; those at 8 and later were lost with the
-    process.
+    """The checkpoint of step 5 contains the evaluation at 4; those at 8 and later were lost with
+    the process.
     """
     whole, again = killable.Miniature(), killable.Miniature()
     killable.run(whole, tmp_path / "whole", validation=Validation(Scripted(), every=4))

@@ -1,10 +1,10 @@
 """Encoding, search and the loop on a device without values ("meta"): nothing stays on the CPU,
-nothing waits in secret.
+nothing waits unnoticed.
 
-There, asking for a number fails (`item`, `bool`, `nonzero`), and so do two devices that meet. The
-few places where the host needs numbers are replaced, and counted: results of a search are fetched
-once a tile and again for what is left, as its last step, the exact order, is the host's by nature;
-losses are fetched once a row of the log; checkpoints.
+There, reading a number fails (`item`, `bool`, `nonzero`), and so does mixing two devices. The few
+places where the host needs numbers are replaced, and counted: results of a search are fetched once
+per tile and again for the rest, since its last step, the exact order, is always the host's; losses
+are fetched once per row of the log; checkpoints.
 """
 
 import sys
@@ -41,9 +41,7 @@ def store(sentences, tiny_tokenizer, tmp_path_factory) -> TokenStore:
 
 @pytest.fixture
 def fetched(monkeypatch) -> list[str]:
-    """Each fetch from the device, by the function that wanted it; what comes are numbers drawn at
-    random.
-    """
+    """Each fetch from the device, by the calling function; it returns random numbers."""
     calls, seen = [], {name: getattr(torch.Tensor, name) for name in ("cpu", "tolist")}
 
     def instead(name: str):

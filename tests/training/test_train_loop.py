@@ -1,5 +1,5 @@
-"""The loop on plain arithmetic, with losses that are no numbers, and with the book's own parts in
-miniature.
+"""The loop on plain arithmetic, with losses that are not numbers, and with small versions of the
+book's own parts.
 """
 
 from dataclasses import dataclass
@@ -271,7 +271,7 @@ def test_the_bar_tells_loss_rate_and_speed(tmp_path, regression, gaussian_batche
 
 @dataclass
 class Texts:
-    """As much of a batch of tokens as the loop looks at."""
+    """The part of a batch of tokens that the loop uses."""
 
     values: torch.Tensor
     attention_mask: torch.Tensor
@@ -356,7 +356,7 @@ def test_weights_and_last_checkpoint_are_untouched_by_the_bad_step(tmp_path, num
 
 
 def test_the_right_step_is_named_even_when_losses_are_fetched_late(tmp_path, numbered, monkeypatch):
-    """As on a GPU, where scalars wait on the device until a row of the log is full."""
+    """As on a GPU, where scalars stay on the device until a row of the log is full."""
     monkeypatch.setattr(loop_module, "fetch_every", lambda device, settings: settings.log_every)
     with pytest.raises(TrainingError, match=r"loss of step 6 .*micro-step 11: rows 33, 34, 35\)"):
         train_poisoned(Poisoned("loss"), numbered, tmp_path, log_every=15)

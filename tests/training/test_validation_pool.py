@@ -1,5 +1,5 @@
-"""Validation over a pool: on the whole collection it is the real search; on a pool it is the search
-of that pool.
+"""Validation over a pool: with the whole collection it equals the real search; with a pool it is
+the search of that pool.
 """
 
 from types import SimpleNamespace
@@ -65,7 +65,7 @@ def test_mrr_on_the_whole_collection_is_that_of_the_real_search(monkeypatch, at_
 
 
 def test_equal_scores_stand_in_the_order_of_the_real_search():
-    """Vectors of few distinct values: nearly everything is tied."""
+    """Vectors with few distinct values: nearly everything is tied."""
     queries, passages = torch.sign(QUERIES[:, :2]), torch.sign(PASSAGES[:, :2])
     ranks = pool_ranks(queries, passages, whole())
     assert len(set(ranks.tolist())) > 5
@@ -107,7 +107,7 @@ def test_a_passage_that_two_queries_bring_stands_once():
 
 
 class Encoder(nn.Module):
-    """First state of a BERT, with a dropout that would show if it ran."""
+    """First state of a BERT, with dropout that would show if it were active."""
 
     def __init__(self, bert):
         super().__init__()

@@ -1,6 +1,6 @@
-"""The collections behind the records: a sheet each, and what makes them from public sources.
+"""The collections behind the records: their data sheets, and how they are made from public sources.
 
-`sheets` reads what book/data says of a collection, `make` fetches its files, converts them and
-checks the digest; a module for each kind of source has the converters. Command: `dr-lib data NAME
---to FOLDER`. Page of the book: reference/data.
+`sheets` reads the data sheets in book/data, `make` downloads a collection's files, converts them
+and checks the digest; there is a module of converters for each kind of source. Command: `dr-lib
+data NAME --to FOLDER`. Page of the book: reference/data.
 """

@@ -1,6 +1,6 @@
 """Pairs of a context and the next utterance: Ubuntu IRC, Topical-Chat, Schema-Guided Dialogue.
 
-A row of dev or test has 20 candidates in random order: the response, and responses of other
+A row of dev or test has 20 candidates in random order: the response, and responses from other
 conversations of its split, drawn with a fixed seed.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from dr_book.data.files import Files, Made
+from dr_book.data.files import Files, Rows
 from dr_book.data.text import share, split_of
 from dr_lib.collections.plain import one_line
 from dr_lib.errors import InputError
@@ -27,30 +27,30 @@ BOTS = (
     " ubotu` bioubotu lubotu "
 )
 LARGEST = 4_000_000
-"""Bytes of a file of dialogues of SGD; larger ones were left out."""
+"""Bytes of a file of SGD's dialogues; larger files were left out."""
 SGD_SHARES = {"train": 0.2, "dev": 0.06, "test": 0.06}
 
 Row = dict[str, Any]
-Rows = Sequence[tuple[str, str, Row]]
+Turns = Sequence[tuple[str, str, Row]]
 """Split, conversation, and context with response."""
 
 
 def pairs(
     name: str,
-    rows: Rows,
+    rows: Turns,
     key: Callable[[Row], Any] | None = None,
     near: Callable[[Row], str] | None = None,
     nearest: int = 0,
-) -> Made:
+) -> Rows:
     """Files of pairs by split, with candidates in dev and test.
 
     Args:
-        name: of the set; the draws of candidates hang on it.
+        name: of the set; it seeds the draws of candidates.
         rows: all pairs.
-        key: of pairs with one key in a split the first is kept.
-        near: the group of a row from which `nearest` of its candidates come, where it is large.
+        key: of pairs with the same key in a split, only the first is kept.
+        near: the group of a row, from which `nearest` of its candidates come if it is large.
     """
-    made: Made = {}
+    files: Rows = {}
     for split in ("train", "dev", "test"):
         own = [(conversation, row) for part, conversation, row in rows if part == split]
         if key:
@@ -60,8 +60,8 @@ def pairs(
             own = [*first.values()]
         if split != "train":
             _add_candidates(own, random.Random(f"{name}-{split}-7"), near, nearest)
-        made[f"pairs/{split}.jsonl.gz"] = [row for _, row in own]
-    return made
+        files[f"pairs/{split}.jsonl.gz"] = [row for _, row in own]
+    return files
 
 
 def _add_candidates(
@@ -70,7 +70,7 @@ def _add_candidates(
     near: Callable[[Row], str] | None,
     nearest: int,
 ) -> None:
-    """Give each row its candidates; `InputError` where there are too few other conversations."""
+    """Give each row its candidates; `InputError` if there are too few other conversations."""
     groups = defaultdict(list)
     for number, (_, row) in enumerate(rows):
         groups[near(row) if near else ""].append(number)
@@ -88,7 +88,7 @@ def _add_candidates(
             draw(group, nearest + 1)
         draw(range(len(rows)), CANDIDATES)
         if len(taken) < CANDIDATES:
-            problem = f"fewer than {CANDIDATES} responses of other conversations"
+            problem = f"fewer than {CANDIDATES} responses from other conversations"
             raise InputError(problem, where=conversation, fix="Give the whole source.")
         response, *others = taken.values()
         row["candidates"] = [*others, response]
@@ -96,7 +96,7 @@ def _add_candidates(
 
 
 def _following(texts: list[str], fewest: int) -> Iterator[tuple[int, Row]]:
-    """Each text of `fewest` words or more behind the turns before it, with its place."""
+    """Each text of at least `fewest` words with the turns before it, and its position."""
     for place in range(1, len(texts)):
         if len(texts[place].split()) >= fewest:
             context = texts[max(0, place - TURNS) : place]
@@ -104,13 +104,13 @@ def _following(texts: list[str], fewest: int) -> Iterator[tuple[int, Row]]:
 
 
 def _joined(turns: Iterable[tuple[str, str]]) -> list[str]:
-    """Texts of turns, those that one speaker says in a row as one."""
+    """Texts of turns; consecutive turns of one speaker are joined."""
     by_speaker = groupby(((who, text) for who, text in turns if text), key=lambda turn: turn[0])
     return [" ".join(text for _, text in said) for _, said in by_speaker]
 
 
-def topical_chat(files: Files) -> Made:
-    """Two people chat on given facts; the split is drawn by conversation."""
+def topical_chat(files: Files) -> Rows:
+    """Two people chat about given facts; splits are drawn by conversation."""
     rows = []
     for name in ("valid_freq", "valid_rare", "test_freq", "test_rare"):
         for id_, chat in json.loads(files.text(f"conversations/{name}.json")).items():
@@ -120,8 +120,8 @@ def topical_chat(files: Files) -> Made:
     return pairs("topical-chat", rows)
 
 
-def sgd(files: Files) -> Made:
-    """Task dialogues: a sample of the turns, each response once in a split."""
+def sgd(files: Files) -> Rows:
+    """Task-oriented dialogues: a sample of the turns, each response once per split."""
     rows = []
     for split, kept in SGD_SHARES.items():
         for name in files.names(f"{split}/dialogues_[0-9]*.json"):
@@ -136,8 +136,8 @@ def sgd(files: Files) -> Made:
     return pairs("sgd", rows, key=lambda row: row["response"].lower())
 
 
-def ubuntu_irc(files: Files) -> Made:
-    """Messages that answer one another, as people marked them; a log is a conversation."""
+def ubuntu_irc(files: Files) -> Rows:
+    """Messages and their replies, as annotated by people; a log is a conversation."""
     rows = []
     for name in files.names("*.annotation.txt"):
         _, split, log = name.rsplit("/", 2)
@@ -151,7 +151,7 @@ def ubuntu_irc(files: Files) -> Made:
 
 
 Message = tuple[str, str] | None
-"""Who says what in lower case and as written; None for a line of the system."""
+"""Speaker in lower case, and text; None for a system line."""
 
 
 def _message(line: str) -> Message:
@@ -160,7 +160,7 @@ def _message(line: str) -> Message:
 
 
 def _replies(messages: Sequence[Message], links: Iterable[Sequence[str]]) -> Iterator[Row]:
-    """Replies of a log, each behind the chain of messages that it answers."""
+    """Replies in a log, each with the chain of messages that it answers."""
     people = {message[0] for message in messages if message}
     answered = defaultdict(list)
     for link in links:

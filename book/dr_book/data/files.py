@@ -1,4 +1,4 @@
-"""The files of a source, from public repositories or a folder, and those that are made of them."""
+"""The files of a source, from public repositories or a folder, and those made from them."""
 
 import gzip
 import hashlib
@@ -25,26 +25,26 @@ from dr_lib.places import cache_root
 RAW = "https://raw.githubusercontent.com/{repository}/{commit}/{path}"
 ARCHIVE = "https://codeload.github.com/{repository}/tar.gz/{commit}"
 LARGEST = 2**28
-"""Bytes of a file that comes packed: many times those that there are."""
+"""The most bytes of an unpacked file: many times the largest of the sources."""
 SECONDS = 60
-"""A server that says nothing for so long has no answer."""
+"""Timeout of a server."""
 
-Made = dict[str, Sequence]
+Rows = dict[str, Sequence]
 """Path -> its rows: objects of a .jsonl.gz, cells of a .tsv."""
 
 
 class Files:
-    """The files of a source in a folder, under the paths of its repository or all in one place."""
+    """The files of a source in a folder, under the paths of its repository or all at top level."""
 
     def __init__(self, folder: Path):
         self.folder = folder
 
     def path(self, name: str) -> Path:
-        """A file; `InputError` where it is not there."""
+        """A file; `InputError` if it is missing."""
         for path in (self.folder / name, self.folder / Path(name).name):
             if path.is_file():
                 return path
-        fix = "Take the source again, or give the folder that holds this file: --from FOLDER."
+        fix = "Get the source again, or give the folder that contains this file: --from FOLDER."
         raise InputError("no such file", where=self.folder / name, fix=fix)
 
     def read(self, name: str) -> bytes:
@@ -52,7 +52,7 @@ class Files:
         return self.path(name).read_bytes()
 
     def unzipped(self, name: str, member: str) -> bytes:
-        """Content of a file in an archive; `InputError` where it is larger than any known."""
+        """Content of a file in an archive; `InputError` if it is larger than `LARGEST`."""
         with zipfile.ZipFile(io.BytesIO(self.read(name))) as archive:
             check_size(archive.getinfo(member).file_size, f"{self.path(name)}, {member}")
             return archive.read(member)
@@ -62,12 +62,12 @@ class Files:
         return decode(self.read(name))
 
     def lines(self, name: str) -> list[str]:
-        """Lines of a text file that are not blank, with their tabs."""
+        """Non-blank lines of a text file, with their tabs."""
         lines = self.read(name).decode("utf-8-sig").split("\n")
         return [line.rstrip("\r") for line in lines if line.strip()]
 
     def names(self, pattern: str) -> list[str]:
-        """Names of the files that match a pattern, sorted; `InputError` where none does."""
+        """Names of the files that match a pattern, sorted; `InputError` if none does."""
         paths = (path for path in self.folder.rglob("*") if path.is_file())
         known = sorted(path.relative_to(self.folder).as_posix() for path in paths)
         if not (names := [name for name in known if fnmatch(name, pattern)]):
@@ -76,10 +76,10 @@ class Files:
 
 
 def check_size(size: int, where: str) -> None:
-    """Refuse to unpack a file of so many bytes that it can be none of those that are known."""
+    """Refuse to unpack a file that is too large to be one of the sources'."""
     if size > LARGEST:
         problem = f"unpacks to {size:,} bytes, more than {LARGEST:,}"
-        raise InputError(problem, where=where, fix="Take its source again.")
+        raise InputError(problem, where=where, fix="Get its source again.")
 
 
 def fetch(name: str, sources: Sequence[Mapping[str, Any]]) -> Files:
@@ -87,11 +87,11 @@ def fetch(name: str, sources: Sequence[Mapping[str, Any]]) -> Files:
 
     Args:
         name: of the collection.
-        sources: repository, commit, and files: path -> SHA-256, or None where it is not known. A
-            path with a star stands for all that match; these come in the repository's archive.
+        sources: repository, commit, and files: path -> SHA-256, or None if unknown. A path with a
+            star stands for all that match, which are taken from the repository's archive.
 
     Raises:
-        InputError: no network, no such file, or another content than expected.
+        InputError: no network, no such file, or unexpected content.
     """
     folder = cache_root() / "downloads" / f"{name}-{json_digest(sources)[:10]}"
     if not folder.is_dir():
@@ -102,7 +102,7 @@ def fetch(name: str, sources: Sequence[Mapping[str, Any]]) -> Files:
 
 
 def _download(source: Mapping[str, Any], to: Path) -> None:
-    """Put the files of a source under their paths."""
+    """Save the files of a source under their paths."""
     patterns = [path for path in source["files"] if "*" in path]
     url = ARCHIVE.format(**source)
     try:
@@ -113,9 +113,9 @@ def _download(source: Mapping[str, Any], to: Path) -> None:
                 url = RAW.format(**source, path=quote(path))
                 _save(url, to / path)
                 if digest and file_digest(to / path) != digest:
-                    raise OSError("another content than its SHA-256 says")
+                    raise OSError("its content does not have the expected SHA-256")
     except (OSError, EOFError, HTTPException, tarfile.TarError) as error:
-        problem = f"could not be had ({first_line(error)})"
+        problem = f"could not be downloaded ({first_line(error)})"
         names = ", ".join(source["files"])
         fix = f"Connect to the network, or give a folder with {names}: --from FOLDER."
         raise InputError(problem, where=url, fix=fix) from None
@@ -128,7 +128,7 @@ def _save(url: str, path: Path) -> None:
 
 
 def _extract(url: str, patterns: Sequence[str], to: Path) -> None:
-    """Unpack what matches from a repository's archive, without the folder that all of it is in."""
+    """Unpack matching files from a repository's archive, without its top folder."""
     with (
         urllib.request.urlopen(url, timeout=SECONDS) as answer,
         tarfile.open(fileobj=answer, mode="r|gz") as archive,
@@ -141,14 +141,14 @@ def _extract(url: str, patterns: Sequence[str], to: Path) -> None:
 
 def collection(
     corpus: Iterable[Mapping], queries: Iterable[Mapping], judged: Mapping[str, Iterable[tuple]]
-) -> Made:
-    """The files of a folder in BEIR layout: each judgement once, those of unknown queries or
-    passages left out, and where there are any the queries without one.
+) -> Rows:
+    """The files of a folder in BEIR layout: each judgement once, without those of unknown queries
+    or passages, and, if there are judgements, without unjudged queries.
 
     Args:
         corpus: rows of corpus.jsonl.
         queries: rows of queries.jsonl.
-        judged: query, passage and grade, by split; a split without any gets no file.
+        judged: split -> (query, passage, grade); an empty split gets no file.
     """
     corpus, queries = [*corpus], [*queries]
     passages, asked = ({row["_id"] for row in rows} for rows in (corpus, queries))
@@ -159,18 +159,18 @@ def collection(
     answered = {row[0] for rows in known.values() for row in rows}
     if judged:
         queries = [row for row in queries if row["_id"] in answered]
-    made: Made = {"corpus.jsonl.gz": corpus, "queries.jsonl.gz": queries}
+    files: Rows = {"corpus.jsonl.gz": corpus, "queries.jsonl.gz": queries}
     tables = {split: [HEADER.split("\t"), *rows] for split, rows in known.items() if rows}
-    return made | {f"qrels/{split}.tsv": rows for split, rows in tables.items()}
+    return files | {f"qrels/{split}.tsv": rows for split, rows in tables.items()}
 
 
-def write(folder: Path, made: Made) -> None:
-    """Write the rows of each file; what is packed has the bytes that records know it by.
+def write(folder: Path, files: Rows) -> None:
+    """Write the rows of each file; packed files are reproducible byte by byte, as records need.
 
     Raises:
         InputError: a row is not a text.
     """
-    for name, rows in made.items():
+    for name, rows in files.items():
         if name.endswith(".tsv"):
             lines = ("\t".join(map(str, cells)) for cells in rows)
         else:
@@ -185,12 +185,12 @@ def write(folder: Path, made: Made) -> None:
             try:
                 file.writelines(f"{line}\n" for line in lines)
                 file.flush()
-            except UnicodeEncodeError as error:  # half a surrogate, as JSON may hold it
+            except UnicodeEncodeError as error:  # a lone surrogate, which JSON may contain
                 problem = f"a row is not a text ({first_line(error)})"
-                raise InputError(problem, where=name, fix="Take its source again.") from None
+                raise InputError(problem, where=name, fix="Get its source again.") from None
 
 
 def content_digest(path: Path) -> str:
-    """SHA-256 (hex) of a file's content, unpacked where it is packed."""
+    """SHA-256 (hex) of a file's content, decompressed if it is packed."""
     content = path.read_bytes()
     return hashlib.sha256(gzip.decompress(content) if path.suffix == ".gz" else content).hexdigest()

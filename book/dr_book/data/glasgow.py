@@ -1,4 +1,4 @@
-"""Classic test collections as the SMART system and the Glasgow group gave them out.
+"""Classic test collections, as distributed by the SMART system and the Glasgow group.
 
 Cranfield, MEDLINE, CACM (SMART's records of fields), NPL (records between slashes) and LISA
 (records between stars). All queries are test queries; a record is a passage.
@@ -9,7 +9,7 @@ import re
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 
-from dr_book.data.files import Files, Made, check_size, collection
+from dr_book.data.files import Files, Rows, check_size, collection
 from dr_book.data.text import decode
 from dr_lib.collections.plain import one_line
 
@@ -26,17 +26,17 @@ def smart(
     relevant: int = 1,
     grades: str = "",
     by_order: bool = False,
-) -> Made:
-    """A collection of SMART's: titles in the field T, words in W; a title alone is a text.
+) -> Rows:
+    """A collection of SMART's: title in field T, text in W; a record without a text is its title.
 
     Args:
         files: of its source.
         prefix: of its ids.
         names: of the files of records, queries and judgements.
-        archive: that they are in; "" where they are files of their own.
-        relevant: the column of a judgement that has the record; the first has the query.
-        grades: in the third column of a judgement that counts; "" takes all.
-        by_order: whether judgements count queries from 1 in place of their numbers.
+        archive: the archive that contains them; "" if they are separate files.
+        relevant: the column of a judgement with the record; the first has the query.
+        grades: accepted values of the third column of a judgement; "" accepts all.
+        by_order: whether judgements number queries by their order from 1, not by their numbers.
     """
     texts = (
         _unpacked(files.read(archive)) if archive else {name: files.text(name) for name in names}
@@ -56,7 +56,7 @@ def smart(
     return _collection(prefix, records, asked, pairs)
 
 
-def npl(files: Files) -> Made:
+def npl(files: Files) -> Rows:
     """Physics and electronics, in lower case."""
 
     def records(name: str) -> dict[int, str]:
@@ -74,8 +74,8 @@ def _is_number(lines: list[str]) -> bool:
     return bool(lines) and lines[0].strip().isdecimal()
 
 
-def lisa(files: Files) -> Made:
-    """Library and information science, in lower case; a blank line parts title and abstract."""
+def lisa(files: Files) -> Rows:
+    """Library and information science, in lower case; a blank line follows the title."""
     records: dict[int, tuple[str, str]] = {}
     for name in files.names("*LISA[0-9]*"):
         for block in re.split(r"^\*{10,}\s*$", files.text(name), flags=re.MULTILINE):
@@ -86,7 +86,7 @@ def lisa(files: Files) -> Made:
     numbered = filter(None, (re.match(r"\s*(\d+)\s*\n(.*)", own, re.DOTALL) for own in blocks))
     asked = {int(query[1]): query[2].lower() for query in numbered}
     numbers, pairs = map(int, files.text("lisa/LISARJ.NUM").split()), []
-    for query in numbers:  # a query, how many, then as many records
+    for query in numbers:  # a query, a count, then as many records
         pairs += [(query, next(numbers)) for _ in range(next(numbers))]
     return _collection("lisa", records, asked, pairs)
 
@@ -103,7 +103,7 @@ def _unpacked(archive: bytes) -> dict[str, str]:
 
 
 def _smart(text: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Records of a SMART file: their numbers and fields, such as T for title and W for words."""
+    """Records of a SMART file: numbers and fields, such as T for the title and W for the text."""
     for record in re.split(r"^\.I\s+(?=\d+\s*$)", text, flags=re.MULTILINE)[1:]:
         number, _, body = record.partition("\n")
         parts = re.split(r"^\.([TAWBNKCX])\s*$", body, flags=re.MULTILINE)
@@ -114,13 +114,13 @@ def _smart(text: str) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _tidy(text: str) -> str:
-    """A text on one line, without the blanks that the old files put before punctuation."""
+    """A text on one line, without the blanks before punctuation in the old files."""
     return one_line(re.sub(r"\s+([.,;:?!)])", r"\1", text))
 
 
 def _collection(
     prefix: str, records: dict[int, tuple[str, str]], asked: dict[int, str], pairs: Pairs
-) -> Made:
+) -> Rows:
     """Records with a text, queries, and judgements."""
     corpus = []
     for number, (title, text) in records.items():

@@ -1,7 +1,7 @@
-"""MedQuAD and LiveQA-Med: consumers' questions on health, with answers of NIH web sites.
+"""MedQuAD and LiveQA-Med: consumers' questions on health, with answers from NIH web sites.
 
 Ben Abacha and Demner-Fushman, BMC Bioinformatics 2019. MedQuAD's answers are cut into passages;
-LiveQA-Med's are judged on four grades, whole.
+LiveQA-Med's are whole, judged on four grades.
 """
 
 import re
@@ -10,14 +10,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from dr_book.data.files import Files, Made, collection
+from dr_book.data.files import Files, Rows, collection
 from dr_book.data.text import decode, letters, passages, rows_of, sentences, share, split_of
 from dr_lib.collections.plain import one_line
 
 JUDGED = "QA-TestSet-LiveQA-Med-Qrels-2479-Answers.zip"
 QUESTIONS = "TestDataset/TREC-2017-LiveQA-Medical-Test-Questions-w-summaries.xml"
 LEFT_OUT = 0.135
-"""Share of MedQuAD's groups of documents that are no part of the collection."""
+"""Share of MedQuAD's groups of documents that are not part of the collection."""
 SALT_LEFT_OUT = "medquad-hidden-2026"
 HEADING = re.compile(
     r"(what|who|how|is|are|do|does|can|where|when|why|which)\b.*\?$", re.IGNORECASE
@@ -41,8 +41,8 @@ class Answer(NamedTuple):
     text: str
 
 
-def medquad(files: Files) -> Made:
-    """Answers as passages; documents on one focus or with one question are in one split."""
+def medquad(files: Files) -> Rows:
+    """Answers as passages; documents that share a focus or a question are in the same split."""
     documents: Answered = {}
     focus: dict[str, str] = {}
     for name in files.names("*.xml"):
@@ -72,7 +72,7 @@ def medquad(files: Files) -> Made:
     split = {document: split_of(group[document], "medquad-split") for document in kept}
     corpus, queries, judged = _built(kept, focus, split, boilerplate)
     others, asked, pairs = _built(left, focus, dict.fromkeys(left, "test"), boilerplate)
-    # Nothing that is left out may come back by another document.
+    # A text or question that is left out may not come back through another document.
     texts = {row["_id"]: letters(row["text"]) for row in others}
     texts = {id_: text for id_, text in texts.items() if text not in judged_texts}
     answered = {query for _, query, id_ in pairs if id_ in texts}
@@ -93,7 +93,7 @@ def _parsed(content: bytes) -> ElementTree.Element:
 
 
 def _answers(root: ElementTree.Element) -> Iterator[Answer]:
-    """Questions of a document that have an answer of three words or more."""
+    """Questions of a document with answers of at least three words."""
     for pair in root.iter("QAPair"):
         asked, text = pair.find("Question"), pair.findtext("Answer") or ""
         question = one_line(asked.text or "") if asked is not None else ""
@@ -103,7 +103,7 @@ def _answers(root: ElementTree.Element) -> Iterator[Answer]:
 
 
 def _groups(documents: Answered, focus: dict[str, str]) -> dict[str, str]:
-    """Group of each document: those that share a focus or a question, directly or by others."""
+    """Group of each document: the documents connected by a shared focus or question."""
     holders: dict[str, list[str]] = defaultdict(list)
     for document, answers in documents.items():
         holders[f"focus {letters(focus[document], ' ')}"].append(document)
@@ -117,7 +117,7 @@ def _groups(documents: Answered, focus: dict[str, str]) -> dict[str, str]:
 
 
 def _boilerplate(documents: Answered, group: dict[str, str]) -> tuple[set[str], set[str]]:
-    """Answers, and passages, that stand word for word in several groups."""
+    """Answers, and passages, that occur verbatim in several groups."""
     answers, pieces = defaultdict(set), defaultdict(set)
     for document, given in documents.items():
         for answer in given:
@@ -129,7 +129,7 @@ def _boilerplate(documents: Answered, group: dict[str, str]) -> tuple[set[str], 
 
 
 def _units(answer: str) -> list[str]:
-    """Sentences and list items, without what repeats the question or is a set phrase."""
+    """Sentences and list items, without repetitions of the question and set phrases."""
     parts = map(one_line, re.split(r"\s{2,}|\n+", answer.strip()))
     units = [unit for part in parts for unit in sentences(part)]
     while units and HEADING.match(units[0]):
@@ -143,7 +143,7 @@ def _built(
     split: dict[str, str],
     boilerplate: tuple[set[str], set[str]],
 ) -> tuple[list[dict], list[dict], list[tuple[str, str, str]]]:
-    """Passages, queries, and judgements as split, query and passage; equal texts are one."""
+    """Passages, queries, and judgements (split, query, passage); equal texts are merged."""
     corpus, queries, judged = [], {}, []
     ids: dict[str, str] = {}
     home: dict[str, str] = {}
@@ -175,7 +175,7 @@ def _built(
 
 
 def _judged_answers(files: Files) -> Iterator[tuple[str, str, str]]:
-    """Name, question and text of each answer that LiveQA-Med judges."""
+    """Id, question and text of each answer judged in LiveQA-Med."""
     name = "All-2479-Answers-retrieved-from-MedQuAD.csv"
     table = decode(files.unzipped(JUDGED, f"{JUDGED[:-4]}/{name}"))
     for row in rows_of(table):
@@ -186,7 +186,7 @@ def _judged_answers(files: Files) -> Iterator[tuple[str, str, str]]:
             yield row["AnswerID"].removesuffix(".txt"), question, text
 
 
-def liveqa(files: Files) -> Made:
+def liveqa(files: Files) -> Rows:
     """Judged answers as passages; grades 0 incorrect, 1 related, 2 incomplete, 3 excellent."""
     answers = {id_: own for id_, *own in _judged_answers(files) if len(own[1].split()) >= 3}
     corpus = []

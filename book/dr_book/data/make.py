@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dr_book.data import dialogues, glasgow, health, questions, reddit, sentence_tasks
-from dr_book.data.files import Files, Made, content_digest, fetch, write
+from dr_book.data.files import Files, Rows, content_digest, fetch, write
 from dr_book.data.sheets import Sheet
 from dr_book.data.wikipedia import wikipedia
 from dr_lib import collections
@@ -14,7 +14,7 @@ from dr_lib.collections.store import Expected
 from dr_lib.errors import InputError, first_line
 from dr_lib.files import check_replaceable, fresh_folder, write_text
 
-CONVERTERS: dict[str, Callable[..., Made]] = {
+CONVERTERS: dict[str, Callable[..., Rows]] = {
     "squad": questions.squad,
     "wikipedia-nq": wikipedia,
     "nq-open-questions": questions.nq_open,
@@ -41,29 +41,29 @@ CONVERTERS: dict[str, Callable[..., Made]] = {
     "xquad-vi": questions.xquad,
     "xquad-zh": questions.xquad,
 }
-"""Name of a collection -> what makes its files of those of its source, and of `Sheet.options`."""
+"""Name of a collection -> its converter, which takes the source's files and `Sheet.options`."""
 ROLE = re.compile(r"\s*\{[a-z:]+\}`[^`]*`")
-"""A reference that only a page of the book can follow."""
+"""A reference that works only on a page of the book."""
 
 
 def make(sheet: Sheet, to: Path, source: Path | None = None, *, allow_changes: bool = False) -> str:
-    """Make the folder of a collection, whole or not at all.
+    """Make the folder of a collection, completely or not at all.
 
     Args:
         sheet: of the collection.
         to: the new folder, or one that an earlier call made.
-        source: a folder with the files of its sources; None fetches them.
-        allow_changes: keep it where its digest is not that of the sheet.
+        source: a folder with the files of its sources; None downloads them.
+        allow_changes: keep it even if its digest is not that of the sheet.
 
     Returns:
-        What was made, and whether it is what the sheet says, in one line.
+        One line: the folder, and whether it agrees with the sheet.
 
     Raises:
-        InputError: it has no converter, something in the folder would be lost, a file is missing
-            or broken, or the digest is another one.
+        InputError: there is no converter, the folder contains something else, a file is missing or
+            broken, or the digest differs.
     """
     if sheet.name not in CONVERTERS:
-        known = f"Load it by its name: {sheet.load}." if sheet.load else ""
+        known = f"Load it by name: {sheet.load}." if sheet.load else ""
         fix = known or "Its sheet says how it is made."
         raise InputError("no files to convert", where=sheet.name, fix=fix)
     check_replaceable(to, "collection")
@@ -75,30 +75,30 @@ def make(sheet: Sheet, to: Path, source: Path | None = None, *, allow_changes: b
             write(draft, CONVERTERS[sheet.name](files, **sheet.options))
         except (InputError, MemoryError):
             raise
-        except Exception as error:  # whatever a converter and the libraries below it make of them
-            if getattr(error, "errno", None):  # of the disk
+        except Exception as error:  # any error of a converter, or of a library, on wrong files
+            if getattr(error, "errno", None):  # an error of the disk
                 raise
             said = f"{type(error).__name__}: {first_line(error)}"
             problem = f"not the files that its sheet names ({said})"
-            raise InputError(problem, where=files.folder, fix="Take its source again.") from error
+            raise InputError(problem, where=files.folder, fix="Get its source again.") from error
         words = ROLE.sub("", sheet.text)
         readme = f"# {sheet.title}\n\nLicence: {sheet.licence}\n\n{words}\n"
         write_text(draft / "README.md", readme)
         with tempfile.TemporaryDirectory() as cache:
             try:
                 differs = differences(draft, sheet, Path(cache))
-            except InputError as error:  # what was made of the files is no collection
+            except InputError as error:  # the result is not a collection
                 problem = f"not the files that its sheet names ({error.problem})"
-                fix = "Take its source again."
+                fix = "Get its source again."
                 raise InputError(problem, where=files.folder, fix=fix) from error
         if differs and not allow_changes:
-            fix = "Take its source again, or keep what it is: --allow-changes."
+            fix = "Get its source again, or keep the result: --allow-changes."
             raise InputError(differs, where=sheet.name, fix=fix)
-    return f"{to}: {differs or f'{sheet.name}, as its sheet says'}"
+    return f"{to}: {differs or f'{sheet.name}, as in its sheet'}"
 
 
 def differences(folder: Path, sheet: Sheet, cache: Path | None = None) -> str:
-    """How the content of a folder differs from its sheet; "" where it does not."""
+    """How the content of a folder differs from its sheet; "" if it does not."""
     if isinstance(sheet.digest, str):
         made = collections.load(folder, cache=cache, allow_changes=True)
         return Expected(sheet.digest, **sheet.counts).differences(made)
@@ -107,4 +107,4 @@ def differences(folder: Path, sheet: Sheet, cache: Path | None = None) -> str:
         for name, digest in sheet.digest.items()
         if not (folder / name).is_file() or content_digest(folder / name) != digest
     ]
-    return f"other content than its sheet says: {', '.join(changed)}" if changed else ""
+    return f"content differs from its sheet: {', '.join(changed)}" if changed else ""

@@ -1,12 +1,12 @@
 """ConvAI2, DSTC7 and Ubuntu v2 (DPR-PAQ, Table 3) as published, converted to pairs.
 
-- ConvAI2 (ParlAI's text files): numbered lines that start again at 1 with each dialogue; persona
-  lines first, then `utterance TAB response TAB TAB candidate|candidate|...`. The persona counts as
-  context (DPR-PAQ, section 3.3). 20 candidates.
-- DSTC7 track 1, subtask 1: a JSON list; the test set's answers come in a file of their own. An
-  answer that is not among the 100 options is added to them.
-- Ubuntu v2: CSV with one right and nine wrong utterances a row; its training file has one utterance
-  a row, and whether it is right.
+- ConvAI2 (ParlAI's text files): lines numbered from 1 in each dialogue; persona lines first, then
+  `utterance TAB response TAB TAB candidate|candidate|...`. The persona is part of the context
+  (DPR-PAQ, section 3.3). 20 candidates.
+- DSTC7 track 1, subtask 1: a JSON list; the test set's answers are in a separate file. An answer
+  that is not among the 100 options is added to them.
+- Ubuntu v2: CSV with one correct and nine wrong utterances a row; its training file has one
+  utterance a row, with a label.
 """
 
 import json
@@ -24,7 +24,7 @@ SILENCE = "__SILENCE__"
 PERSONA = ("your persona:", "partner's persona:")
 ANSWERS = "ubuntu_responses_subtask_1.tsv"
 SPLITS = {"train": "train", "valid": "dev", "dev": "dev", "test": "test"}
-"""Split as a file calls it -> as folders of pairs call it."""
+"""Name of a split in file names -> in folders of pairs."""
 BROKEN = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 
 
@@ -32,14 +32,14 @@ def published(folder: Path, to: Path) -> Path:
     """Write `pairs/<split>.jsonl.gz` of every file of ConvAI2, DSTC7 or Ubuntu v2 in a folder.
 
     Args:
-        folder: with the files as published.
+        folder: with the published files.
         to: the new folder, or one that an earlier call made.
 
     Returns:
         The folder, as `evaluation.load_candidates` and a recipe's `evaluation.dialogue` take it.
 
     Raises:
-        InputError: none of these files is there, or one is not as published.
+        InputError: the folder has none of these files, or one is not as published.
     """
     check_replaceable(to, "collection")
     made = {}
@@ -50,7 +50,7 @@ def published(folder: Path, to: Path) -> Path:
                     made[f"pairs/{split}.jsonl.gz"] = [*read(file)]
                 except BROKEN as error:
                     problem = f"not as published ({type(error).__name__}: {error})"
-                    fix = f"Take it again; DSTC7's test split has its answers in {ANSWERS}."
+                    fix = f"Get it again; DSTC7's test split has its answers in {ANSWERS}."
                     raise InputError(problem, where=file, fix=fix) from None
     if not made:
         known = ", ".join(pattern.format("test") for pattern in READERS)
@@ -61,7 +61,7 @@ def published(folder: Path, to: Path) -> Path:
 
 
 def convai2(path: Path) -> Iterator[Row]:
-    """Each response has all turns before it, and the persona, as context."""
+    """The context of a response is the persona and all turns before it."""
     persona, turns = [], []
     for line in path.read_text(encoding="utf-8").splitlines():
         number, _, text = line.partition(" ")
@@ -78,7 +78,7 @@ def convai2(path: Path) -> Iterator[Row]:
 
 
 def dstc7(path: Path) -> Iterator[Row]:
-    """The answers stand in the row, else, of the test split, in the file beside it."""
+    """The answers are in the row, or, for the test split, in the file beside it."""
     beside, answers = path.with_name(ANSWERS), {}
     if "_test_" in path.name and beside.is_file():
         for line in beside.read_text(encoding="utf-8").splitlines():
@@ -93,7 +93,7 @@ def dstc7(path: Path) -> Iterator[Row]:
 
 
 def ubuntu(path: Path) -> Iterator[Row]:
-    """The context is one text, its turns between marks."""
+    """The context is one text with marks between turns."""
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
     wrong = [name for name in table if name.startswith("Distractor_")]
     right = "Ground Truth Utterance" if wrong else "Utterance"
@@ -114,4 +114,4 @@ READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "ubuntu_{}_subtask_1.json": dstc7,
     "{}.csv": ubuntu,
 }
-"""Name of a split's file -> what reads it."""
+"""Name of a split's file -> its reader."""

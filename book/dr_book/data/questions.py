@@ -8,7 +8,7 @@ import ast
 import json
 import re
 
-from dr_book.data.files import Files, Made, collection
+from dr_book.data.files import Files, Rows, collection
 from dr_book.data.text import repaired, rows_of, share
 from dr_lib import collections
 from dr_lib.collections.plain import one_line
@@ -17,13 +17,13 @@ LITERAL = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
 DEV_SHARE = 0.15
 
 
-def scifact(files: Files) -> Made:
-    """Claims and the abstracts they cite; test = the published dev claims, as in BEIR."""
+def scifact(files: Files) -> Rows:
+    """Claims and the abstracts that they cite; test = the published dev claims, as in BEIR."""
     tables = {}
     for name in ("corpus_train", "claims_train", "claims_validation"):
         tables[name] = [*rows_of(files.unzipped("data/scifact.zip", f"{name}.csv").decode())]
     corpus = []
-    for row in tables["corpus_train"]:  # an abstract is the printed form of an array of sentences
+    for row in tables["corpus_train"]:  # an abstract is the repr of an array of sentences
         text = one_line(" ".join(map(ast.literal_eval, LITERAL.findall(row["abstract"]))))
         if text:
             own = {"_id": row["doc_id"], "title": one_line(row["title"]), "text": text}
@@ -40,8 +40,8 @@ def scifact(files: Files) -> Made:
     return collection(corpus, queries.values(), judged)
 
 
-def beir_sample(files: Files, folder: str) -> Made:
-    """A sample with graded judgements; queries without a relevant passage go."""
+def beir_sample(files: Files, folder: str) -> Rows:
+    """A sample with graded judgements; queries without a relevant passage are dropped."""
     corpus = {}
     for row in map(json.loads, files.lines(f"datasets/{folder}/corpus.jsonl")):
         own = {"_id": row["_id"].replace("\t", " "), "title": repaired(row.get("title", ""))}
@@ -56,13 +56,13 @@ def beir_sample(files: Files, folder: str) -> Made:
     return collection(corpus.values(), queries.values(), {"test": judged})
 
 
-def nq_open(files: Files) -> Made:
+def nq_open(files: Files) -> Rows:
     """Questions with their accepted answers, and no passages."""
     return {"queries.jsonl.gz": nq_questions(files, "nq_open/NQ-open.dev.jsonl", "nqdev")}
 
 
 def nq_questions(files: Files, name: str, prefix: str) -> list[dict]:
-    """The questions of a file of NQ-open, numbered behind `prefix`."""
+    """The questions of a file of NQ-open; an id is `prefix` and a number."""
     rows = enumerate(map(json.loads, files.lines(name)))
     return [
         {
@@ -74,7 +74,7 @@ def nq_questions(files: Files, name: str, prefix: str) -> list[dict]:
     ]
 
 
-def squad(files: Files) -> Made:
+def squad(files: Files) -> Rows:
     """The official files as a folder in BEIR layout."""
     folder = files.path("dataset/train-v1.1.json").parent
     whole = collections.load(folder, allow_changes=True)
@@ -91,9 +91,9 @@ def squad(files: Files) -> Made:
     return collection(corpus, queries, judged)
 
 
-def xquad(files: Files, language: str) -> Made:
-    """One language, its texts as they are; each question's paragraph is its relevant passage,
-    `doc` its article, `position` its place in the file.
+def xquad(files: Files, language: str) -> Rows:
+    """One language, with unchanged texts; the relevant passage of a question is its paragraph,
+    `doc` the article, `position` the index in the file.
     """
     articles = json.loads(files.text(f"xquad.{language}.json"))["data"]
     corpus, queries, judged = [], [], []

@@ -1,6 +1,6 @@
-"""Reddit: titles of posts and the posts' own texts, as pairs and as retrieval.
+"""Reddit: titles and texts of posts, as pairs and as a retrieval task.
 
-From the 1,000 best posts of each of 2,500 subreddits (August 2013); here 358 of them, whose posts
+From the 1,000 best posts of each of 2,500 subreddits (August 2013); here 358 subreddits whose posts
 are text and safe for work: book/data/subreddits.txt.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from hashlib import sha1
 
 from dr_book.data.dialogues import pairs
-from dr_book.data.files import Files, Made, collection
+from dr_book.data.files import Files, Rows, collection
 from dr_book.data.sheets import sheets_root
 from dr_book.data.text import rows_of, sentences, share, split_of
 from dr_lib.collections.beir import read_records
@@ -24,7 +24,7 @@ UNWANTED = re.compile(
     re.IGNORECASE,
 )
 POSTS = 230
-"""Most posts of a subreddit."""
+"""The most posts of a subreddit."""
 WORDS = 160
 MARKUP = [
     (r"\[([^\]]{1,200})\]\((?:[^()\s]|\([^()\s]*\))*(?:\s+\"[^\"]*\")?\)", r"\1"),  # [text](link)
@@ -41,11 +41,11 @@ MARKUP = [
     (r"(?<!\w)[*_]([^*_\n]{1,300})[*_](?!\w)", r"\1"),
     (r"\\", ""),
 ]
-"""Markdown, addresses and names, in the order in which they go."""
+"""Patterns of Markdown, addresses and names, with replacements, in the order of application."""
 
 
-def title_body(files: Files) -> Made:
-    """A post's title as context, its text as response."""
+def title_body(files: Files) -> Rows:
+    """Pairs with a post's title as context and its text as response."""
     rows, seen = [], set()
     wanted = (sheets_root() / "subreddits.txt").read_text().split()
     for name in files.names("*.csv"):
@@ -62,10 +62,10 @@ def title_body(files: Files) -> Made:
     return pairs("reddit-title-body", rows, near=lambda row: row["sub"], nearest=9)
 
 
-def retrieval(files: Files) -> Made:
-    """The pairs as a collection: title as query, text as passage; a text that stands twice once.
+def retrieval(files: Files) -> Rows:
+    """The pairs as a collection: titles are queries, texts are passages, repeated texts merged.
 
-    They are made from the posts, or read where the source is a folder of pairs.
+    They are made from the posts, or read if the source is a folder of pairs.
     """
     if (files.folder / "pairs").is_dir():
         names = files.names("pairs/*.jsonl.gz")
@@ -112,7 +112,7 @@ def _plain(text: str) -> str:
 
 
 def _is_prose(title: str, text: str) -> bool:
-    """Whether both have words enough and hardly anything else, and none that is unwanted."""
+    """Whether both have enough words, hardly anything else, and no unwanted word."""
     letters = sum(sign.isalpha() or sign == " " for sign in text)
     plain = sum(ord(sign) < 128 for sign in text)
     return (
@@ -126,7 +126,7 @@ def _is_prose(title: str, text: str) -> bool:
 
 
 def _beginning(text: str) -> str:
-    """The first sentences, of about 160 words at most."""
+    """The first sentences, at most about 160 words."""
     kept, count = [], 0
     for words in map(str.split, sentences(text)):
         if count and count + len(words) > WORDS:

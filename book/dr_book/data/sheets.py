@@ -1,7 +1,7 @@
-"""The data sheets of book/data: facts that the command works by, and words for the page.
+"""The data sheets of book/data: facts for the command, and text for the page.
 
-What one module converts stands in one file of its name, e.g. `glasgow.md`, sheet after sheet: facts
-in YAML between lines `---`, then a heading and words in MyST.
+The sheets of the collections that a module converts are in a file of its name, e.g. `glasgow.md`,
+one after the other: facts in YAML between lines `---`, then a heading and text in MyST.
 """
 
 import re
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """What is known of a collection.
+    """The facts about a collection.
 
     Attributes:
         name: of the folder, and of the collection in records.
         title: its heading.
-        text: the words below it, MyST.
+        text: the text below it, MyST.
         licence: one line.
-        digest: of the collection; of a set that is none, the SHA-256 of each file, unpacked.
-        sources: repository, commit ("HEAD" where it is not known), and files: path -> SHA-256, or
-            None where that is not known.
+        digest: of the collection; for pairs or tables, the SHA-256 of each unpacked file.
+        sources: repository, commit ("HEAD" if unknown), and files: path -> SHA-256, or None if
+            unknown.
         options: of its converter.
-        counts: passages, and queries by split; of a set that is none, pairs or rows by split.
-        load: the name by which `collections.load` has it without a folder; "" where it has not.
-        checked: what is known of the conversion; "" where it was compared with the script that
-            had made the collection, on made-up sources.
+        counts: passages, and queries by split; for pairs or tables, rows by split.
+        load: the name by which `collections.load` finds it without a folder, or "".
+        checked: how far the conversion is verified; "" if it was compared, on made-up sources, with
+            the script that had made the collection.
     """
 
     name: str
@@ -54,24 +54,24 @@ class Sheet:
 
     @property
     def command(self) -> str:
-        """What a reader types to get it; "" where only a run of the book makes it."""
+        """The command or code that gets it; "" if only a run of the book makes it."""
         if self.sources:
             return f"dr-lib data {self.name} --to FOLDER"
         return f'collections.load("{self.load}")' if self.load else ""
 
 
 def sheets_root() -> Path:
-    """Where the sheets lie: in the checkout, else where they were installed."""
+    """The folder of the sheets: in the checkout, else where they were installed."""
     folder = project_root() / "book" / "data"
     return folder if folder.is_dir() else Path(sys.prefix) / "share" / "dr_lib" / "data"
 
 
 def sheet(name: str) -> Sheet:
-    """The sheet of a collection; `InputError` where there is none."""
+    """The sheet of a collection; `InputError` if there is none."""
     known = {entry.name: entry for entry in sheets()}
     if name not in known:
         fix = f"{similar(name, [*known])}There are: {', '.join(known)}."
-        raise InputError(f"there is no data sheet of {name!r}", where="name", fix=fix)
+        raise InputError(f"there is no data sheet for {name!r}", where="name", fix=fix)
     return known[name]
 
 
@@ -83,10 +83,10 @@ def sheets() -> tuple[Sheet, ...]:
 
 
 def is_public(record: "Record") -> bool:
-    """Whether a run searched a collection of these sheets, under whatever name: its digest is that
-    of a sheet, or of the sample of it that the recipe names. What goes by its name is
-    `ir_datasets`, and sets of pairs, whose sheets have digests of unpacked files. What a notebook
-    has counted or timed without a collection (`lab.measured`) holds nothing of a text.
+    """Whether a run searched a collection of these sheets, under any name: its digest is that of a
+    sheet, or of the sample of it in the recipe. Only `ir_datasets` and sets of pairs, whose sheets
+    have digests of unpacked files, are recognised by name. Counts and times that a notebook
+    recorded without a collection (`lab.measured`) contain no text.
     """
     from dr_lib.collections.collection import OWN_PASSAGE, sample_facts
     from dr_lib.lab.recipe import CollectionSettings

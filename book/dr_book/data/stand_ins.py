@@ -1,7 +1,7 @@
-"""Stand-ins for dialogues and sentence pairs, written from a collection.
+"""Stand-ins for dialogues and sentence pairs, made from a collection.
 
-With them the pages of DPR-PAQ's Table 3 and MASTER's Table 7 run where no published file is at
-hand; methods cannot be compared by them.
+With them the pages of DPR-PAQ's Table 3 and MASTER's Table 7 run without the published files; they
+are not suited to compare methods.
 """
 
 import json
@@ -18,11 +18,11 @@ RESPONSE, SECOND = 15, 12
 
 
 def made_dialogues(collection: Collection) -> Path:
-    """Write `pairs/train.jsonl` and `pairs/test.jsonl`: a query is the context, its passage's
-    beginning the response.
+    """Write `pairs/train.jsonl` and `pairs/test.jsonl`: the context is a query, the response the
+    beginning of its passage.
 
-    The candidates of a test context are its own response and the next nineteen other ones, in the
-    order of the queries.
+    The candidates of a test context are its own response and the next nineteen others, in the order
+    of the queries.
 
     Args:
         collection: has judgements in the splits train and test.
@@ -53,8 +53,8 @@ def made_sentence_pairs(collection: Collection) -> Path:
     """Write `train.tsv` and `dev.tsv` in MRPC's format: do a query and the beginning of a passage
     belong together?
 
-    Each query stands twice: with its own passage (1), and with the one before it, of another query
-    (0). Of several queries about one passage each has the same other one.
+    Each query occurs twice: with its own passage (1), and with the passage before it, of another
+    query (0). Queries about the same passage share the other one.
 
     Args:
         collection: has judgements in the splits train and dev.
@@ -64,7 +64,7 @@ def made_sentence_pairs(collection: Collection) -> Path:
 
     Raises:
         InputError: a split is missing, a query has no relevant passage, or all passages of a split
-            begin alike.
+            have the same beginning.
     """
     folder = cache_root() / "made" / collection.digest[:12] / "made-pairs"
     for split in ("train", "dev"):
@@ -82,9 +82,7 @@ def made_sentence_pairs(collection: Collection) -> Path:
 
 
 def _distinct(pairs: list[tuple[str, str]]) -> tuple[list[str], dict[str, int]]:
-    """The distinct second texts and the place of each: neighbouring queries often ask about one
-    passage.
-    """
+    """The distinct second texts with their indices: neighbouring queries often share a passage."""
     texts = list(dict.fromkeys(text for _, text in pairs))
     return texts, {text: place for place, text in enumerate(texts)}
 

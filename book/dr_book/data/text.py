@@ -1,6 +1,6 @@
-"""What the converters share: decoding, sentences, passages, and draws that are the same everywhere.
+"""Shared by the converters: decoding, sentences, passages, and reproducible draws.
 
-The passages of MedQuAD and Wikipedia were cut by these rules, so their digests hold the rules fast.
+The passages of MedQuAD and Wikipedia are cut by these rules, so their digests depend on them.
 """
 
 import csv
@@ -22,7 +22,7 @@ READ_AS_LATIN1 = re.compile("[\u00c2-\u00f4][\u0080-\u00bf]{1,3}")
 
 
 def decode(content: bytes) -> str:
-    """Text of bytes in UTF-8, or else in Windows' code page 1252."""
+    """The text of bytes in UTF-8, or else in Windows' code page 1252."""
     try:
         return content.decode()
     except UnicodeDecodeError:
@@ -30,13 +30,13 @@ def decode(content: bytes) -> str:
 
 
 def rows_of(table: str) -> Iterator[dict[str, str]]:
-    """Rows of a table in CSV, however long its cells are."""
+    """Rows of a CSV table, with cells of any length."""
     csv.field_size_limit(2**31 - 1)
     return csv.DictReader(io.StringIO(table))
 
 
 def repaired(text: str) -> str:
-    """One line of a text whose UTF-8 was read as Latin-1, sequence by sequence.
+    """A text on one line, with UTF-8 sequences that were read as Latin-1 repaired.
 
     Example:
         >>> repaired("CafÃ© au lait")
@@ -53,17 +53,17 @@ def repaired(text: str) -> str:
 
 
 def letters(text: str, between: str = "") -> str:
-    """Lower-case letters and digits of a text, and for all else `between`: to compare texts by."""
+    """Lower-case letters and digits of a text, with `between` for all else, to compare texts."""
     return re.sub(r"[^a-z0-9]+", between, text.lower()).strip()
 
 
 def share(key: str, salt: str) -> float:
-    """A number in [0, 1) that a text always has."""
+    """A number in [0, 1) that depends only on a key and a salt."""
     return int(sha256(f"{salt}|{key}".encode()).hexdigest()[:12], 16) / 16**12
 
 
 def split_of(key: str, salt: str, part: float = 0.1) -> str:
-    """Split of a document or conversation: test and dev have a `part` each, train the rest."""
+    """Split of a document or conversation: test and dev get a share `part` each, train the rest."""
     drawn = share(key, salt)
     return "test" if drawn < part else "dev" if drawn < 2 * part else "train"
 
@@ -89,13 +89,13 @@ def sentences(text: str) -> list[str]:
 def passages(
     units: Iterable[str], words: int = 100, most: int = 160, fewest: int = 25
 ) -> list[str]:
-    """Passages of about `words` words of whole sentences.
+    """Passages of whole sentences, about `words` words each.
 
     Args:
         units: sentences or list items, in order.
-        words: a passage ends before it has a fifth more than this.
+        words: a passage has at most a fifth more than this.
         most: longer sentences are cut.
-        fewest: a shorter last passage is joined to the one before it, where both have room.
+        fewest: a shorter last passage is appended to the one before, if both together fit `most`.
     """
     pieces: list[list[str]] = []
     for unit in units:

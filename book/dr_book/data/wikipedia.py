@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from dr_book.data.files import Files, Made, collection
+from dr_book.data.files import Files, Rows, collection
 from dr_book.data.questions import nq_questions
 from dr_book.data.text import letters, passages, sentences, share
 from dr_lib import collections
@@ -16,11 +16,11 @@ from dr_lib.errors import InputError
 
 WORDS = 9_600_000
 SHARE_ANSWERING = 0.75
-"""Words of all articles, and the share of those that hold an answer."""
+"""Words of all articles, and the share of articles that contain an answer."""
 SHORTEST, SHORTEST_FILL, SHORTEST_PASSAGE = 150, 300, 8
-"""Words of an article that is read at all, of one that only fills up, and of a passage."""
+"""Minimum words of an article, of a filler article without an answer, and of a passage."""
 DEPTH, RELEVANT = 100, 5
-"""BM25's passages that are looked at for an answer, and the most that count as relevant."""
+"""BM25's top passages that are searched for an answer, and the most that count as relevant."""
 ARTICLE = re.compile(r'<doc id="(\d+)" url="[^"]*" title="([^"]*)">\n(.*?)</doc>', re.DOTALL)
 VERB = re.compile(r"\b(is|was|are|were|has|had)\b")
 LIST_LIKE = ("List of", "Demographics of", "Communications", "Transport in")
@@ -30,7 +30,7 @@ NUMERAL = re.compile(r"[\d ]+(s|BC)?")
 
 
 class Passage(NamedTuple):
-    """A passage with its article's number and title, and its place there."""
+    """A passage with its article's number and title, and its position there."""
 
     article: int
     position: int
@@ -38,8 +38,8 @@ class Passage(NamedTuple):
     text: str
 
 
-def wikipedia(files: Files) -> Made:
-    """Whole articles: those that hold an answer, by BM25's rank, then others as they are drawn."""
+def wikipedia(files: Files) -> Rows:
+    """Whole articles: first those with an answer, found by BM25, then random others."""
     titles, words, cut = {}, {}, []
     for number, title, lines in _articles(files):
         titles[number], words[number] = title, sum(len(line.split()) for line in lines)
@@ -47,7 +47,7 @@ def wikipedia(files: Files) -> Made:
         rows = enumerate(passages(units))
         cut += [Passage(number, position, title, text) for position, text in rows]
     if not cut:
-        raise InputError("no article in it", where=files.folder, fix="Take its source again.")
+        raise InputError("contains no article", where=files.folder, fix="Get its source again.")
     tested = _tested_titles()
     allowed = {number for number, title in titles.items() if title.lower() not in tested}
     questions = [
@@ -83,13 +83,13 @@ def wikipedia(files: Files) -> Made:
 
 
 def _is_odd(title: str, words: int) -> bool:
-    """Whether an article is short, a list or about a number or a year."""
+    """Whether an article is short, a list, or about a number or a year."""
     listed = title.startswith(LIST_LIKE) or NUMERAL.fullmatch(title)
     return bool(listed) or words < SHORTEST_FILL
 
 
 def _tested_titles() -> set[str]:
-    """Lower-case titles of SQuAD's dev and test articles, which may not be among the text."""
+    """Lower-case titles of SQuAD's dev and test articles, which must be left out."""
     squad = collections.load("squad", allow_changes=True)
     judged = (squad.qrels(split) for split in ("dev", "test") if split in squad.splits)
     tested = {id_ for grades in judged for own in grades.values() for id_ in own}
@@ -98,12 +98,12 @@ def _tested_titles() -> set[str]:
 
 
 def _answering(questions: Sequence[dict], cut: Sequence[Passage]) -> Iterator[list[int]]:
-    """Rows of BM25's first passages of each question that hold a telling answer, best first."""
+    """For each question, rows of BM25's top passages with a distinctive answer, best first."""
     try:
         import bm25s
         import Stemmer
     except ImportError as error:
-        problem = f"{error.name} is missing, which finds the answers"
+        problem = f"the package {error.name}, which finds the answers, is not installed"
         raise InputError(problem, where="wikipedia-nq", fix="pip install bm25s PyStemmer") from None
     options = {"stopwords": "en", "stemmer": Stemmer.Stemmer("english"), "show_progress": False}
     index = bm25s.BM25(k1=0.9, b=0.4)
@@ -118,18 +118,20 @@ def _answering(questions: Sequence[dict], cut: Sequence[Passage]) -> Iterator[li
 
 
 def _plain(text: str) -> str:
-    """Lower-case letters and digits without marks, with a blank at both ends."""
+    """Lower-case letters without accents, and digits, with a blank at both ends."""
     ascii_text = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     return f" {letters(ascii_text, ' ')} "
 
 
 def _is_telling(answer: str) -> bool:
-    """Whether an answer is long enough not to stand somewhere by accident."""
+    """Whether an answer is long enough not to occur by accident."""
     return len(answer) >= 4 and not re.fullmatch(r"[\d ]{1,4}", answer)
 
 
 def _articles(files: Files) -> Iterator[tuple[int, str, list[str]]]:
-    """Number, title and lines of each article; the first line, its title again, is left out."""
+    """Number, title and lines of each article; the first line, which repeats the title, is left
+    out.
+    """
     for name in files.names("*wiki_[0-9]*"):
         for number, title, body in ARTICLE.findall(files.text(name)):
             lines = [line.strip() for line in html.unescape(body).split("\n")]
@@ -139,7 +141,7 @@ def _articles(files: Files) -> Iterator[tuple[int, str, list[str]]]:
 
 
 def _prose(lines: list[str]) -> Iterator[str]:
-    """Lines without marks and without headings, which stand as short lines with a full stop."""
+    """Lines without markup and without headings, which are short lines with a full stop."""
     for line in lines:
         text = one_line(re.sub(r"<[^>]{1,80}>", " ", line))
         if len(text.split()) > 8 or not text.endswith(".") or VERB.search(text):

@@ -1,4 +1,4 @@
-"""Small cuts of the sources' formats, laid out as files and archives."""
+"""Small samples of the sources' formats, as files and archives."""
 
 import io
 import json
@@ -12,7 +12,7 @@ HEADER = ["query-id", "corpus-id", "score"]
 
 
 def lay_out(folder: Path, files: dict[str, Any]) -> Path:
-    """Write files into a folder; JSON where the content is neither text nor bytes."""
+    """Write files into a folder; as JSON if the content is neither text nor bytes."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

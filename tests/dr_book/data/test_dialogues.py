@@ -109,7 +109,7 @@ def test_near_candidates_come_first_where_their_group_is_large():
 
 def test_too_few_conversations_are_refused():
     rows = [("dev", str(n), {"context": ["?"], "response": f"text {n}"}) for n in range(2)]
-    with pytest.raises(InputError, match="fewer than 3 responses of other conversations"):
+    with pytest.raises(InputError, match="fewer than 3 responses from other conversations"):
         dialogues.pairs("some", rows)
 
 
@@ -229,7 +229,7 @@ TRAIN = "Context,Utterance,Label\nhi __eou__ __eot__,there __eou__,1.0\nhi,wrong
 
 @pytest.fixture
 def pairs(tmp_path):
-    """The exchanges of a split of the files given."""
+    """The pairs of a split of the given files."""
 
     def read(files: dict[str, str], split: str = "dev") -> list[Exchange]:
         for name, text in files.items():

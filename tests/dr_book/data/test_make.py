@@ -1,4 +1,4 @@
-"""From a name to a folder: fetched files, digests, and the one line of what goes wrong."""
+"""From a name to a folder: downloaded files, digests, and one-line errors."""
 
 import gzip
 import io
@@ -37,7 +37,7 @@ def own_places(tmp_path, monkeypatch):
 
 @pytest.fixture
 def served(tmp_path, monkeypatch) -> Path:
-    """A folder in place of the code host."""
+    """A folder that replaces the code host."""
     host = tmp_path / "host"
     monkeypatch.setattr(data_files, "RAW", f"file://{host}/{{repository}}/{{commit}}/{{path}}")
     monkeypatch.setattr(data_files, "ARCHIVE", f"file://{host}/{{repository}}/{{commit}}.tar.gz")
@@ -67,7 +67,7 @@ def test_files_are_fetched_converted_and_checked(served, tmp_path):
     ]
     made = sheet(sources=source(), digest=digest_of(rows, tmp_path))
     told = make(made, tmp_path / "new")
-    assert told == f"{tmp_path / 'new'}: nq-open-questions, as its sheet says"
+    assert told == f"{tmp_path / 'new'}: nq-open-questions, as in its sheet"
     with gzip.open(tmp_path / "new" / "queries.jsonl.gz", "rt") as lines:
         assert [*map(json.loads, lines)] == rows
     assert "Licence: free" in (tmp_path / "new" / "README.md").read_text()
@@ -96,7 +96,7 @@ def test_an_archive_cannot_write_outside_its_folder(served, tmp_path):
     served.joinpath("a", "b").mkdir(parents=True)
     with tarfile.open(served / "a" / "b" / "c0.tar.gz", "w:gz") as archive:
         archive.addfile(tarfile.TarInfo("b-c0/../../../evil.txt"))
-    with pytest.raises(InputError, match="could not be had"):
+    with pytest.raises(InputError, match="could not be downloaded"):
         data_files.fetch("some", source(**{"*.txt": None}))
     assert not [*tmp_path.rglob("evil.txt")]
 
@@ -104,7 +104,9 @@ def test_an_archive_cannot_write_outside_its_folder(served, tmp_path):
 def test_a_file_of_another_content_is_refused_and_nothing_is_kept(served, tmp_path):
     lay_out(served / "a" / "b" / "c0", {NAME: LINES, "good": "x"})
     good = file_digest(served / "a" / "b" / "c0" / "good")
-    with pytest.raises(InputError, match=r"NQ-open.dev.jsonl: could not be had \(another content"):
+    with pytest.raises(
+        InputError, match=r"NQ-open.dev.jsonl: could not be downloaded \(its content"
+    ):
         data_files.fetch("some", source(**{"good": good, NAME: "0" * 64}))
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
@@ -116,7 +118,7 @@ def test_a_slip_in_the_name_of_a_sheet_is_told_what_was_meant(capsys):
 
 def test_without_a_network_one_line_says_what_to_give(served, tmp_path):
     with pytest.raises(
-        InputError, match=rf"could not be had .*give a folder with {NAME}: --from"
+        InputError, match=rf"could not be downloaded .*give a folder with {NAME}: --from"
     ) as told:
         make(sheet(sources=source(), digest={}), tmp_path / "new")
     assert "\n" not in str(told.value) and not (tmp_path / "new").exists()
@@ -126,12 +128,12 @@ def test_another_digest_is_refused_or_kept_when_told(tmp_path):
     place = lay_out(tmp_path / "source", {NAME: LINES})
     wanted = sheet(digest={"queries.jsonl.gz": "0" * 64})
     with pytest.raises(
-        InputError, match=r"other content than its sheet says: queries.jsonl.gz.*--allow-changes"
+        InputError, match=r"content differs from its sheet: queries.jsonl.gz.*--allow-changes"
     ):
         make(wanted, tmp_path / "new", place)
     assert not (tmp_path / "new").exists()
     told = make(wanted, tmp_path / "new", place, allow_changes=True)
-    assert "other content" in told and (tmp_path / "new" / "queries.jsonl.gz").is_file()
+    assert "content differs" in told and (tmp_path / "new" / "queries.jsonl.gz").is_file()
 
 
 @pytest.mark.parametrize(
@@ -231,7 +233,7 @@ def test_squad_from_its_official_files_is_a_folder_of_the_same_digest(tmp_path):
 
 
 def test_what_comes_through_ir_datasets_is_loaded_by_its_name(tmp_path):
-    with pytest.raises(InputError, match="Load it by its name: ir_datasets:msmarco-passage"):
+    with pytest.raises(InputError, match="Load it by name: ir_datasets:msmarco-passage"):
         make(sheet_of("msmarco-passage"), tmp_path / "new")
 
 
@@ -261,12 +263,12 @@ def test_reddit_as_retrieval_is_made_of_its_pairs_to_the_digest(tmp_path):
     if not (SHARED / "reddit-title-body" / "pairs").is_dir():
         pytest.skip("needs the folder reddit-title-body under DR_DATA")
     made = make(sheet_of("reddit-retrieval"), tmp_path / "new", SHARED / "reddit-title-body")
-    assert made.endswith("reddit-retrieval, as its sheet says")
+    assert made.endswith("reddit-retrieval, as in its sheet")
 
 
 @pytest.mark.parametrize("language", ["de", "vi", "zh"])
 def test_xquad_is_made_of_its_official_format_to_the_digest(language, tmp_path):
-    """The file is rebuilt from the collection, which keeps all that the converter reads."""
+    """The file is rebuilt from the collection, which has everything that the converter reads."""
     folder = SHARED / f"xquad-{language}"
     if not (folder / "corpus.jsonl.gz").is_file():
         pytest.skip(f"needs the folder xquad-{language} under DR_DATA")
@@ -284,7 +286,7 @@ def test_xquad_is_made_of_its_official_format_to_the_digest(language, tmp_path):
     release = {"data": data}
     place = lay_out(tmp_path / "official", {f"xquad.{language}.json": release})
     made = make(sheet_of(f"xquad-{language}"), tmp_path / "new", place)
-    assert made.endswith(f"xquad-{language}, as its sheet says")
+    assert made.endswith(f"xquad-{language}, as in its sheet")
 
 
 # Sheets
@@ -332,14 +334,14 @@ def test_the_command_makes_a_folder_under_dr_data(tmp_path, monkeypatch, capsys)
     arguments = ["data", "nq-open-questions", "--from", str(place), "--allow-changes"]
     assert commands.main(arguments) == 0
     assert (tmp_path / "data" / "nq-open-questions" / "queries.jsonl.gz").is_file()
-    assert "other content" in capsys.readouterr().out
+    assert "content differs" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     "arguments, told",
     [
-        (["nothing"], "there is no data sheet of 'nothing'"),
-        (["squad"], "--to: no folder named"),
+        (["nothing"], "there is no data sheet for 'nothing'"),
+        (["squad"], "--to: no folder given"),
         (["squad", "--to", "{new}", "--from", "{nowhere}"], "nowhere: no such folder"),
         (["liveqa-med-questions", "--to", "{new}"], "Its sheet says how it is made"),
     ],

@@ -1,4 +1,4 @@
-"""Posts of subreddits: what goes, what is taken out, pairs and retrieval."""
+"""Posts of subreddits: which are dropped, what is removed from them, pairs and retrieval."""
 
 import csv
 import gzip

@@ -1,4 +1,4 @@
-"""Sentences, passages, draws and repairs that the digests of collections hang on."""
+"""Sentences, passages, draws and repairs on which the digests of collections depend."""
 
 from dr_book.data.text import decode, letters, passages, repaired, share, split_of
 

@@ -1,4 +1,4 @@
-"""A small collection with documents, and materials of pairs, for the methods that compare."""
+"""A small collection with documents, and materials of pairs, for contrastive methods."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from dr_lib.tokens import Layout, TokenStore
 from dr_lib.training import Examples
 
 MATERIALS = {"paq": "paq_pairs", "reddit": "reddit_pairs", "pair": "pseudo_labels"}
-# Document of each passage, and its place there; document 5 has one passage only.
+# Document of each passage, and its position there; document 5 has only one passage.
 DOCUMENTS = np.array([0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 4, 4, 5])
 POSITIONS = np.array([1, 0, 2, 0, 1, 0, 1, 2, 3, 0, 1, 0, 1, 0])
 
@@ -53,8 +53,8 @@ def pairs_folder(tiny_tokenizer, sentences, collection, tmp_path_factory):
 
 @pytest.fixture
 def source_with(collection, pairs_folder, tiny_tokenizer):
-    """Make a source: `source_with(seed=1, passage_length=16)`; what `Source` does not know is part
-    of its layout.
+    """Make a source: `source_with(seed=1, passage_length=16)`; arguments unknown to `Source` belong
+    to its layout.
     """
     made = Source(
         collection,

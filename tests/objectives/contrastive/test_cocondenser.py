@@ -61,14 +61,14 @@ def test_the_loss_is_condensers_and_the_contrastive_one_with_equal_weight(
 
 
 def test_masked_lm_has_the_same_weight_with_chunks_and_without(make, batches_of, seeded):
-    """In the released code it counts twice with chunks: they are weighted by spans, divided by
+    """In the released code it counts twice with chunks, which are weighted by spans and divided by
     documents.
     """
     slopes = []
     for values in ({}, {"chunk": 2}):
         objective, batch = make("cocondenser", **values), batches_of("cocondenser")(0)
         parts = objective(batch, seeded())
-        bias = objective.model.cls.predictions.bias  # masked LM alone reaches it
+        bias = objective.model.cls.predictions.bias  # only masked LM reaches it
         slopes.append(torch.autograd.grad(parts["loss"], bias)[0])
         assert parts["loss"].item() == pytest.approx(
             sum(parts[f"{side}_loss"].item() for side in ("decoder", "encoder", "contrastive")),

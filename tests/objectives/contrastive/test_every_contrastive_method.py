@@ -1,6 +1,4 @@
-"""What holds for each method that compares: batches by number and size, chunks, texts of odd
-lengths.
-"""
+"""Properties of every contrastive method: batches by number and size, chunks, odd lengths."""
 
 import pytest
 import torch
@@ -72,7 +70,7 @@ def test_the_gradient_reaches_the_encoder_and_the_head_only_where_it_predicts(
 
 @pytest.mark.parametrize("name", METHODS)
 def test_chunks_change_neither_loss_nor_gradient(name, make_loud, batches_of, seeded):
-    """In float64: these vectors are so alike that float32's rounding alone reaches 1e-5 on some
+    """In float64: these vectors are so similar that float32's rounding reaches 1e-5 on some
     machines.
     """
     found = []

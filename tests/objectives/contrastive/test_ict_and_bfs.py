@@ -1,4 +1,4 @@
-"""The inverse cloze task, what is asked and what is left; body first selection, a sentence of the
+"""The inverse cloze task: the sentence asked and the rest; body first selection: a sentence of the
 lead and another passage of the same document; their loss written out.
 """
 
@@ -24,7 +24,7 @@ def read_whole(collection, rows: Tensor, length: int = 40) -> list[list[int]]:
 
 
 def without(text: list[int], part: list[int]) -> list[list[int]]:
-    """All ways to take `part` out of `text`."""
+    """All ways to remove `part` from `text`."""
     starts = [start for start in range(len(text)) if text[start : start + len(part)] == part]
     return [text[:start] + text[start + len(part) :] for start in starts]
 
@@ -149,7 +149,7 @@ def test_a_collection_of_single_sentences_is_refused_with_the_way_out(batches_of
 
 
 BODIES = {1: {0, 2}, 3: {4}, 5: {6, 7, 8}, 11: {12}}
-"""First passage of each document: its others."""
+"""First passage of each document -> its other passages."""
 
 
 def test_query_and_passage_are_of_one_document_and_the_query_of_its_lead(batches_of, collection):
@@ -167,7 +167,7 @@ def test_query_and_passage_are_of_one_document_and_the_query_of_its_lead(batches
                 collection.text_offsets[lead] : collection.text_offsets[lead + 1]
             ].tolist()
             assert any(text[start : start + len(asked)] == asked for start in range(len(text)))
-    assert seen == BODIES  # document 3 is out: its second passage has a title alone
+    assert seen == BODIES  # document 3 is out: its second passage has only a title
 
 
 def test_passages_are_whole(batches_of, collection):

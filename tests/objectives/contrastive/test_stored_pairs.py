@@ -22,7 +22,7 @@ def scores_by_hand(objective, batch, vectors_by_hand):
 
 
 def forbidden(batch, examples) -> np.ndarray:
-    """Columns that are no negatives of a query: any of its positives, its own column excepted."""
+    """Columns that are not negatives of a query: its positives, except for its own column."""
     rows, n = batch.passage_rows.tolist(), len(batch.passages) // len(batch.queries)
     known = [
         set(examples.positives_of(np.array([query]))[0].tolist())
