@@ -918,6 +918,9 @@ def test_few_steps_of_master_bring_a_third_of_its_gain_and_half_of_them_more_tha
     eighth, quarter, half = ((mean - none) / (whole - none) for mean in few)
     assert 0.25 < eighth < quarter < 0.4 and quarter - eighth < 0.1, "about a third"
     assert 0.5 < half < 0.65, "more than half"
+    quarter, half = (difference(runs[label], runs["SimLM"], "MRR@10") for label in labels[1:3])
+    assert quarter.estimate.interval().high < 0 and not quarter.why_open, "a quarter is too few"
+    assert quarter.seeds[0] == half.seeds[0] == 2 and not half.estimate.interval().side()
 
 
 def test_the_page_of_the_plan_counts_the_contrasts_that_wait_and_names_the_contradicted_one():
