@@ -1,12 +1,14 @@
 """Sphinx extension: repairs of API pages after napoleon and autodoc."""
 
 import inspect
+import pydoc
 import re
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import get_type_hints
+from typing import TypeVar, get_type_hints
 
 from docutils import nodes
+from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.typing import stringify_annotation
@@ -83,6 +85,15 @@ def without_bounds(
             noted[part] = stringify_annotation(plain, "smart")
 
 
+def type_variables(
+    app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.Element
+) -> nodes.Element | None:
+    """Leave a type variable of our own as it is: it has no page to link to."""
+    target = node["reftarget"]
+    own = target.startswith(("dr_lib.", "dr_book."))
+    return content if own and isinstance(pydoc.locate(target), TypeVar) else None
+
+
 def no_mail(app: Sphinx, tree: nodes.document) -> None:
     """Escape measures such as MRR@10, which docutils takes for e-mail addresses."""
     for found in [
@@ -150,6 +161,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("autodoc-process-docstring", link_pages, priority=400)
     app.connect("object-description-transform", plain_types, priority=900)
     app.connect("doctree-read", no_mail)
+    app.connect("missing-reference", type_variables)
     app.connect("autodoc-process-signature", without_completions)
     app.connect("autodoc-process-signature", without_bounds, priority=600)
     app.connect("autodoc-process-signature", short_defaults, priority=600)

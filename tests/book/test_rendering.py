@@ -10,7 +10,15 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 import pytest
-from api_docs import keep_sentence, link_pages, no_mail, plain_types, short_defaults, split_names
+from api_docs import (
+    keep_sentence,
+    link_pages,
+    no_mail,
+    plain_types,
+    short_defaults,
+    split_names,
+    type_variables,
+)
 from docutils import nodes
 from docutils.utils import new_document
 from native_math import Punctuated, to_mathml
@@ -72,6 +80,17 @@ def test_a_type_inside_another_has_no_mark():
     paragraph = nodes.paragraph("", "tuple[~typing.Literal['a'], ...]")
     plain_types(None, "py", "function", nodes.container("", paragraph))
     assert paragraph.astext() == "tuple[Literal['a'], ...]"
+
+
+def test_a_type_variable_needs_no_page_and_a_class_of_our_own_does():
+    for target, kept in (
+        ("dr_book.measured.Result", True),
+        ("dr_book.measured.Side", False),
+        ("dr_book.measured.Nothing", False),
+        ("typing.AnyStr", False),
+    ):
+        found = type_variables(None, None, {"reftarget": target}, "text")
+        assert (found == "text") is kept, target
 
 
 def test_a_measure_is_no_address_of_mail():
