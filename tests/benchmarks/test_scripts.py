@@ -346,18 +346,19 @@ def test_inductors_plan_reads_and_writes_once_what_it_takes_together():
     assert count_step(lambda: function(first, second)).moved == size * (3 + 2 + 3)
     plan = planned(function, first, second)
     assert (plan.kernels, plan.moved) == (1, 3 * size)
-    learned = planned(function, first, second, gradient=True)  # reads them again, and a slope
+    learned = planned(function, first, second, gradient=True)  # reads them again, and a gradient
     assert (learned.kernels, learned.moved) == (2, (3 + 5) * size)
 
 
-def test_logits_are_read_and_slopes_are_written_once():
+def test_logits_are_read_and_gradients_are_written_once():
     rows, vocab = 4096, 30_522
     with torch.device("meta"):
         logits = torch.zeros(rows, vocab, dtype=torch.bfloat16)
         offset, shares = torch.zeros(vocab), torch.zeros(rows, 1)
         targets = torch.zeros(rows, 1, dtype=torch.int64)
-    slopes = planned(cross_entropy.row_slopes, logits, offset, targets, shares)
-    assert slopes.kernels == 1 and slopes.moved == pytest.approx(2 * logits.nbytes, rel=0.01)
+    gradients = planned(cross_entropy.row_gradients, logits, offset, targets, shares)
+    assert gradients.kernels == 1
+    assert gradients.moved == pytest.approx(2 * logits.nbytes, rel=0.01)
     # sums of 239 blocks, in float32, are a sixteenth of the logits
     sums = planned(bottleneck.block_sums, logits)
     assert sums.kernels == 2 and sums.moved == pytest.approx(logits.nbytes, rel=0.1)
