@@ -296,6 +296,8 @@ def steps_of(inputs: Inputs) -> dict[str, Step]:
     depends on the method.
     """
     recipe, wanted = inputs.recipe, trainings_of(inputs.recipe)
+    if not wanted:  # then the base model need not be there
+        return {}
     layers, hidden, vocabulary, positions = inputs.base.shape
     weights = bert_weights(layers, hidden, vocabulary, positions)
     steps = {}

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -310,6 +311,11 @@ def test_a_cross_encoder_of_dialogues_needs_no_training_queries_and_no_memory_fo
     assert set(steps) == {"pretraining", "auxiliary.cross_encoder"}
     with pytest.raises(InputError, match="cannot fill a batch of 10000"):
         pipeline(unasked.with_(final="retriever1"))
+
+
+def test_where_nothing_is_trained_no_base_model_is_looked_for(tiny_recipe):
+    recipe = tiny_recipe.with_(evaluation__kind="bm25")
+    assert steps_of(SimpleNamespace(recipe=recipe)) == {}
 
 
 def scorer(recipe):
