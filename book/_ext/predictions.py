@@ -86,7 +86,7 @@ def values(asked: Mapping[str, Any]) -> dict[str, tuple[dict[str, float], str]]:
     runs = presentable(recorded(asked["study"]))
     for study, rows in asked.get("others", {}).items():
         beside = presentable(recorded(study))
-        runs |= {here: beside[there] for here, there in rows.items() if there in beside}
+        runs = {here: beside[there] for here, there in rows.items() if there in beside} | runs
     runs = {label: runs[label] for label in asked["options"] if label in runs}
     if runs:
         means = {label: value(own, asked["measure"]).estimate.value for label, own in runs.items()}

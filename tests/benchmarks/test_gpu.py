@@ -81,7 +81,14 @@ def test_files_of_another_commit_or_size_are_made_anew(small, tmp_path):
     small("--smoke")
     state = read_json(tmp_path / "gpu" / "parts.json")
     (tmp_path / "gpu" / "parts.json").write_text(json.dumps(state | {"commit": "another"}))
+    (tmp_path / "gpu" / "peers.json").write_text("{}")
     assert small("--smoke")[1] == ["facts", "tests", "more", "bench"]
+    assert not (tmp_path / "gpu" / "peers.json").exists()
+
+
+def test_a_part_has_failed_if_any_of_its_commands_has(script):
+    commands = [[sys.executable, "-c", f"raise SystemExit({code})"] for code in (3, 0)]
+    assert script.run(script.Part("two", 9, 0, commands), 9)["code"] == 3
 
 
 def test_without_a_gpu_nothing_but_a_trial_is_run(small, capsys):

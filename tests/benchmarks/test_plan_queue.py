@@ -44,6 +44,33 @@ def test_no_row_is_in_the_queue_whose_record_is_in_the_book(script):
     assert not there, f"recorded: run benchmarks/plan_queue.py --tidy, which removes {there}"
 
 
+def test_a_row_of_another_collection_is_not_the_recorded_one(script, monkeypatch):
+    facts = {"label": "simlm", "seed": 0, "data": {"collection": {"name": "reddit-retrieval"}}}
+    monkeypatch.setattr(script.lab, "load_records", lambda *_: [SimpleNamespace(**facts)])
+    common = {"block": 1, "recipe": {}, "seeds": [0], "seconds": 9}
+    for name, there in (("squad", False), ("reddit-retrieval", True)):
+        entry = script.Entry(label="simlm", collection=name, **common)
+        assert script.recorded(script.Task(entry, 0)) == there
+
+
+def test_the_evaluations_of_a_run_share_its_time(script, monkeypatch):
+    given = []
+
+    class Study:
+        def __init__(self, *_, minutes, **options):
+            given.append(minutes)
+
+        def run(self):
+            return SimpleNamespace(pending={})
+
+    monkeypatch.setattr(script.lab, "Study", Study)
+    clock = SimpleNamespace(monotonic=iter([0.0, 0.0, 600.0]).__next__)
+    monkeypatch.setattr(script, "time", clock)
+    entry = script.Entry(block=1, label="simlm", recipe={}, seeds=[0], seconds=9)
+    script.Task(entry, 0, smoke=True).run(None, 1200)
+    assert given == [20, 10]
+
+
 def test_what_is_recorded_is_taken_out_and_what_is_left_is_sorted(script, monkeypatch):
     recorded = {("x", 0), ("y", 0)}
     monkeypatch.setattr(script, "recorded", lambda task: (task.entry.label, task.seed) in recorded)

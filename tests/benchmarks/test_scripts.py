@@ -139,11 +139,27 @@ def test_what_misses_its_target_shows_where_the_time_goes(run, tmp_path, monkeyp
     assert "more than 0.0 of faiss" in printed and "exact.py" in printed[printed.index("tottime") :]
 
 
-def test_what_growth_keeps_is_per_million_and_names_what_is_good_enough(run, tmp_path):
+def test_rounds_of_the_warm_up_are_not_timed(monkeypatch):
+    timing, took = importlib.import_module("timing"), [9.0, 8.0, 1.0, 2.0, 3.0]
+    now, rounds = [0.0], iter(took)
+
+    def way():
+        now[0] += next(rounds)
+
+    monkeypatch.setattr(timing, "clock", lambda device: lambda: now[0])
+    assert timing.alternate({"": way}, 3) == {"": timing.Timing(median=2.0, quickest=1.0)}
+
+
+def test_what_growth_keeps_is_per_million_and_names_what_is_good_enough(run, tmp_path, monkeypatch):
+    script = importlib.import_module("growth")
+    monkeypatch.setattr(script, "spent", lambda work: (0.5, work()))
     run("growth", TINY["growth"])
     found = json.loads((tmp_path / "growth.json").read_text())
     for step in found["steps"].values():
         assert step["seconds a million"] == step["seconds"] * 1e6 / step["passages"]
+    queries = found["settings"]["queries"]
+    for name in ("BM25: search", "exact search"):  # of a thousand queries
+        assert found["steps"][name]["seconds"] == 1000 * 0.5 / queries
     assert [row["vectors"] for row in found["search"]] == [300, 600]
     for row in found["search"]:
         for name in ("IVF-PQ", "HNSW"):

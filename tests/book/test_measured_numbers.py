@@ -16,6 +16,7 @@ from measured_numbers import CHANCE, costs_html, link_chance, measured, printed,
 from sphinx.addnodes import pending_xref
 
 from dr_book.measured import on_processors, recorded
+from dr_book.statistics import SeedVariance
 from dr_book.tables import named, seeds_in
 from dr_lib import places
 from dr_lib.errors import InputError
@@ -83,6 +84,18 @@ def test_a_cell_without_a_record_is_refused(cell):
         measured(cell)
 
 
+def test_a_cell_counts_runs_of_its_configuration_in_other_studies(monkeypatch):
+    monkeypatch.setattr(measured_numbers, "all_runs", lambda records: [*records, "of another"])
+    records, measure = measured_numbers.records_of("plan/core; simlm; MRR@10; squad")
+    assert (records[-1], measure) == ("of another", "MRR@10")
+
+
+def test_a_spread_is_that_of_its_stage(monkeypatch):
+    pools = [("laptop", "squad", f"retriever{n}", SeedVariance(((9, n * n),))) for n in (2, 1)]
+    monkeypatch.setattr(measured_numbers, "seed_variances", lambda measure: pools)
+    assert measured_numbers.spread("MRR@10; squad; retriever1").startswith("1.00 [")
+
+
 def test_one_of_several_collections_must_be_named():
     with pytest.raises(InputError, match="several collections"):
         measured("evaluation/zero-shot; BM25; nDCG@10")
@@ -100,9 +113,11 @@ def test_costs_are_those_of_the_records_with_machine_and_threads():
     seconds = {label: [log["wall_seconds"] for log in own] for label, own in logs.items() if own}
     assert max(map(len, seconds.values())) > 2, "a list of these would be too long for a cell"
     for label, own in seconds.items():
-        least, most = f"{min(own) / 60:.0f}", f"{max(own) / 60:.0f}"
-        shown = least if least == most else f"{least} to {most}"
-        assert re.search(f"<td>{re.escape(named(label))}</td><td[^>]*>{shown}<", html)
+        cells = [f"<td>{re.escape(named(label))}</td>"]
+        for unit, digits in ((60, 0), (seconds["mlm"][0], 1)):  # minutes, times of masked LM
+            least, most = (f"{end(own) / unit:.{digits}f}" for end in (min, max))
+            cells.append(f"<td[^>]*>{least if least == most else f'{least} to {most}'}</td>")
+        assert re.search("".join(cells), html)
     assert (
         "1 thread on" in html
         and runs["mlm"][0].machine["cpu"] in html

@@ -233,6 +233,16 @@ def test_trails_go_from_cheap_to_dear_and_lack_what_is_not_known():
     ]
 
 
+def test_of_a_method_and_its_steps_in_two_studies_the_first_is_shown(monkeypatch):
+    first, second = price_piece.STUDIES
+    gains = {first: 1.0, second: 2.0}
+    monkeypatch.setattr(price_piece, "recorded", lambda study: study)
+    monkeypatch.setattr(
+        price_piece, "prices", lambda study, *_: [priced("mlm", 100, 10, gains[study])]
+    )
+    assert [row.gain.mean for row in price_piece.rows()] == [1.0]
+
+
 def test_the_cut_reads_along_the_line_and_keeps_the_longest_trainings():
     rows = [priced("mlm", 100, 10, 1.0), priced("mlm", 400, 40, 3.0), priced("simlm", 100, 30, 5.0)]
     methods = json.dumps(trails(rows))

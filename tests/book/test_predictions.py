@@ -5,8 +5,10 @@ teacher's link hides it until there is an answer, and never on paper.
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
+import predictions
 import pytest
 from browser import needs_chromium, opened
 from check_pages import ROOT, expected_pages
@@ -89,6 +91,23 @@ def test_options_that_were_not_measured_are_named_and_one_alone_has_no_place():
         and "first:" not in html
         and "data-paper" not in html
     )
+
+
+def test_a_row_of_the_pages_own_study_is_shown_as_on_the_page(monkeypatch):
+    """Also if another study that the page names has it."""
+    studies = {"own": {"SimLM": [40.0]}, "beside": {"simlm": [50.0], "mlm": [30.0]}}
+    monkeypatch.setattr(predictions, "recorded", studies.get)
+    monkeypatch.setattr(predictions, "presentable", lambda runs: runs)
+    monkeypatch.setattr(predictions, "spell_data", str)
+
+    def estimated(runs, _):
+        return SimpleNamespace(estimate=SimpleNamespace(value=runs[0]))
+
+    monkeypatch.setattr(predictions, "value", estimated)
+    monkeypatch.setattr(predictions, "seeds_in", len)
+    beside = {"beside": {"SimLM": "simlm", "MLM": "mlm"}}
+    found = values(ASKED | {"study": "own", "others": beside})["records"][0]
+    assert found == {"SimLM": 40.0, "MLM": 30.0}
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ import pretrain_tab
 import pytest
 import torch
 from browser import needs_chromium, opened
+from scipy.stats import entropy
 from torch import Tensor
 from torch.nn.functional import cross_entropy, embedding, gelu, layer_norm, linear
+
+from dr_lib.collections import load
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT, EXPLORERS = pretrain_tab.SCRIPT, ROOT / "book" / "extra" / "explorers"
@@ -308,6 +312,12 @@ def test_the_pages_data_are_small_and_every_query_has_one_passage():
     assert len(data["passages"]) == len(data["queries"]) == len(set(data["asked"])) == 400
     top = max(max(one) for one in (*data["passages"], *data["queries"]))
     assert top == data["sizes"]["vocabulary"] - 1
+    texts = map(pretrain_tab.content_words, load("primer").passages["text"])
+    read = Counter(word for words in texts for word in words[: 2 * pretrain_tab.LONGEST])
+    frequent = sum(count >= pretrain_tab.FEWEST for count in read.values())
+    assert data["sizes"]["vocabulary"] == len(pretrain_tab.SPECIAL) + frequent
+    shown = Counter(word for one in data["passages"] for word in one[1:-1])
+    assert data["settings"]["guess"] == round(entropy([*shown.values()]), 3)
     assert all(
         3 <= len(one) <= pretrain_tab.LONGEST and one[0] == 1 and one[-1] == 2
         for one in data["passages"]

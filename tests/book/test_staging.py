@@ -116,6 +116,15 @@ def test_generated_pages_that_failed_are_written_again(root, monkeypatch):
         build(root)
     build(root)
     assert len(staging.calls) == 1
+    source, now = root / "book" / "records" / "r.json", "now"
+    before = source.read_text()
+    with monkeypatch.context() as broken, pytest.raises(subprocess.CalledProcessError):
+        broken.setattr(subprocess, "run", fail)
+        source.write_text(now)
+        build(root)
+    source.write_text(before)  # the pages of then were removed
+    build(root)
+    assert len(staging.calls) == 2
 
 
 def test_what_is_edited_during_a_build_counts_for_the_next_one(root, monkeypatch):

@@ -1,13 +1,14 @@
 """The ledger over records, and the command line that shows it."""
 
 import json
+from itertools import chain
 
 import numpy as np
 import pytest
 
 from dr_book import comparison, measured
 from dr_book.commands import main
-from dr_book.ledger import answer, counts, ledger, over_claims, pairs
+from dr_book.ledger import answer, counts, direction_only, ledger, over_claims, pairs, printed
 from dr_book.papers import PAPERS, load_papers
 from dr_lib import lab, places
 from dr_lib.evaluation import Scores
@@ -166,6 +167,30 @@ def test_trec_19_is_judged_by_its_queries_alone(judged):
     assert judged("master-trec19", *here).verdict == "not run"
     assert run_pairs(judged("master-trec19", *there))[0].state == "supported"
     assert judged("master-trec20").verdict == "not testable here"
+
+
+def test_an_average_over_collections_is_judged_once_all_have_records_also_old_ones(judged):
+    """Old recipes do not say that a first retriever is the end."""
+    *most, last = (
+        [
+            made("evaluation/zero-shot", label, level, measure="nDCG@10", on=on, stage=None)
+            for label, level in (("CDMAE", 0.6), ("SimLM", 0.4))
+        ]
+        for on in claim_of("cdmae-beir-average").answered_by.collections
+    )
+    assert judged("cdmae-beir-average", *chain.from_iterable(most)).verdict == "not run"
+    assert len(run_pairs(judged("cdmae-beir-average", *last))) == 1
+
+
+def test_a_papers_difference_is_positive_where_less_is_better_and_less_was_taken():
+    table = load_papers()["cdmae"].table("table6")
+    assert printed(claim_of("cdmae-masking-cost"), table, "MAE", "CDMAE") == 0.7  # ms less
+
+
+def test_only_an_order_is_supported_in_its_direction_alone():
+    pair = {"state": "supported", "low": 0.4, "high": 1.0, "paper": 3.0}
+    relations = ("over", "level with", "within")
+    assert [direction_only(pair | {"relation": one}) for one in relations] == [True, False, False]
 
 
 @pytest.mark.parametrize("key", PAPERS)

@@ -95,6 +95,18 @@ def test_dev_questions_are_counted_with_those_of_the_test():
     assert found.value == pytest.approx(together.mean()) and found.error >= error * 0.999
 
 
+def test_a_run_is_joined_with_that_of_its_seed_and_no_cluster_with_its_namesake(record):
+    clusters = Clusters.named("document", ["x", "x", "y"])
+    test, dev = (
+        [record("a", [seed] * 3, seed=seed, clusters=clusters, query_ids=[*ids]) for seed in seeds]
+        for ids, seeds in (("abc", (0, 1)), ("def", (1, 2)))
+    )
+    test[1].model_copy = lambda update: SimpleNamespace(**update)
+    (both,) = plan._joined_pairs(test, dev)
+    assert both.measured.per_query("MRR@10").tolist() == [1] * 6
+    assert sorted(both.clusters.names) == ["dev x", "dev y", "x", "y"]
+
+
 def test_a_block_and_a_table_say_the_same_of_a_difference():
     """They were computed separately, and their last digits differed."""
     runs = measured.recorded("plan/core")
@@ -132,6 +144,8 @@ def test_groups_of_queries_are_compared_with_what_their_clusters_and_seeds_share
     found = made.between_groups("a", "b", "MRR@10", groups)
     assert found.value == pytest.approx(ends(gaps, every), rel=1e-5)
     assert [variance for variance, _ in found.parts] == pytest.approx([known, sum(seeds)], rel=1e-4)
+    sizes = np.unique(clusters[np.isin(groups, (0, 4))], return_counts=True)[1]  # of the two alone
+    assert found.parts[0][1] == pytest.approx(sizes.sum() ** 2 / (sizes**2).sum() - 1)
     each = made.by_group("a", "c", "MRR@10", groups)
     gaps = kept["a"].mean(axis=0) - kept["c"].mean(axis=0)
     assert [one.value for one in each] == pytest.approx(
@@ -146,7 +160,7 @@ def test_a_gain_as_a_share_has_the_error_of_a_jackknife_over_clusters(block):
     clusters = np.repeat(np.arange(80), rng.integers(3, 15, 80))
     groups = rng.integers(0, 3, len(clusters))
     low = 0.2 + 0.1 * groups + rng.normal(0, 0.05, 80)[clusters]
-    high = low * (1.1 + 0.05 * groups) + rng.normal(0, 0.03, 80)[clusters]
+    high = low * (1.6 + 0.05 * groups) + rng.normal(0, 0.03, 80)[clusters]
     made = block({"a": np.stack([high] * 2), "b": np.stack([low] * 2)}, clusters.tolist())
 
     def shares(rows: np.ndarray) -> np.ndarray:
@@ -365,6 +379,15 @@ def test_a_row_that_is_to_be_below_is_contradicted_by_one_level_with_the_other(
     rows = {name: np.stack([own] * 3) for name, own in (("a", other), ("b", level))}
     made = {"squad": block(rows, clusters.tolist())}
     assert plan.judge("below", ("a", "b"), made, [])[1] == word
+
+
+@pytest.mark.parametrize(("rise", "word"), [(0.5, "supported"), (2, "open")])
+def test_a_teacher_is_ahead_of_its_retriever_and_at_its_best_within_a_point(block, rise, word):
+    rows = {"retriever": 0.4, "shorter": 0.5, "longer": 0.5 + rise / 100}
+    noise = np.random.default_rng(0).normal(0, 0.01, (3, 1, 24))
+    pairs = zip(rows.items(), noise, strict=True)
+    made = block({row: level + own for (row, level), own in pairs}, [*range(24)])
+    assert plan.judge("teacher", [*rows], {"squad": made}, [])[1] == word
 
 
 def test_what_has_not_run_is_not_judged():

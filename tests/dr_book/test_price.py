@@ -24,6 +24,7 @@ def runs(record):
             trained(record, "mlm", level + 0.01, rate=100.0),
             trained(record, "mlm", level + 0.01, rate=400.0, seed=1),
             trained(record, "mlm", level + 0.01, rate=900.0, device="cpu", seed=2),
+            trained(record, "mlm", level + 0.01, rate=200.0, seed=3),
         ],
         "paq": [trained(record, "paq", level, rate=50.0, device="cpu", method="paq")],
     }

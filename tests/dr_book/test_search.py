@@ -100,6 +100,27 @@ def test_two_systems_are_fused_as_their_rankings_are(run):
     assert list(alone.systems) == ["mine"]
 
 
+def test_the_collection_of_a_run_has_its_rule_for_passages_that_are_the_query(run):
+    record = run[0]
+    kept = lab.open_sample(run[1].collection).with_own_passage("keep")
+    changed = {
+        "data": record.data | {"collection": record.searched_on | {"digest": kept.digest}},
+        "recipe": record.recipe | {"evaluation": record.evaluation | {"own_passage": "keep"}},
+    }
+    made = record.model_copy(update=changed)
+    assert search.collection_of(made, place=run[1].collection.name).digest == kept.digest
+
+
+def test_a_model_that_pools_otherwise_has_vectors_of_its_own(run, tmp_path):
+    collection, folder = lab.open_sample(run[1].collection), tmp_path / "other"
+    shutil.copytree(lab.models_of(run[0])["retriever"], folder)
+    (before,) = search.vectors_of(collection, folder)
+    settings = folder / "dense.json"
+    settings.write_text(settings.read_text().replace('"cls"', '"mean"'))
+    (after,) = search.vectors_of(collection, folder)
+    assert before.key != after.key
+
+
 def test_indexes_are_made_once(run, here, monkeypatch):
     monkeypatch.setenv("DR_CACHE", str(here / "own"))
     collection, models, made = (
@@ -357,6 +378,8 @@ def test_the_name_of_a_method_means_the_newest_record_of_it(run, here, ask):
     second = ask("tiny", "dense retriever", Path("none"))
     assert second["hits"]["BM25"] == first["hits"]["BM25"]
     assert second["hits"]["no pre-training"] != first["hits"]["no pre-training"]
+    save(record, "2026-01-03T00:00:00+00:00")  # of a lower seed, and so before the other in order
+    assert ask("tiny", "dense retriever", Path("none"))["hits"] == first["hits"]
 
 
 def test_a_record_with_a_re_ranker_is_searched_with_it(tiny_recipe, shared, here, ask):
