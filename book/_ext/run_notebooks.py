@@ -22,6 +22,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import Counter
@@ -29,7 +30,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from importlib.metadata import distributions
-from multiprocessing import forkserver
+from multiprocessing import connection, forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
@@ -115,7 +116,7 @@ def run_notebooks(
         open_collection(place)
     target = to or places.project_root() / "_build" / "executed"
     inputs = inputs_digest(values, threads)
-    started, states = time.perf_counter(), Counter()
+    started, failed = time.perf_counter(), []
     under_way: set[BaseProcess] = set()
     unchanged = [
         notebook
@@ -139,7 +140,7 @@ def run_notebooks(
         try:
             for future in as_completed(runs):
                 state, line = future.result()
-                states[state] += 1
+                failed += [line] if state == "failed" else []
                 bar.update()
                 tqdm.write(line)
         # Ctrl-C or TERM: waiting notebooks do not start; running ones stop, and continue from their
@@ -151,10 +152,11 @@ def run_notebooks(
             raise
     total = spell_seconds(time.perf_counter() - started)
     print(
-        f"{states['ran']} of {len(notebooks)} notebooks ran in {total} ({len(unchanged)}"
+        f"{len(due) - len(failed)} of {len(notebooks)} notebooks ran in {total} ({len(unchanged)}"
         f" unchanged), results in {target}"
     )
-    return 1 if states["failed"] else 0
+    print(*failed, sep="\n", end="\n" if failed else "")  # again, where a long batch ends
+    return 1 if failed else 0
 
 
 def find_notebooks(sources: Sequence[Path]) -> list[Path]:
@@ -241,10 +243,7 @@ def run_notebook(
         one = context.Process(
             target=execute, args=(notebook, output, values, variables, places.project_root(), log)
         )
-        one.start()
-        under_way.add(one)
-        one.join()
-        under_way.discard(one)
+        run_process(one, under_way)
         seconds = spell_seconds(time.perf_counter() - started)
         if one.exitcode:
             if output.exists():
@@ -263,6 +262,25 @@ def run_notebook(
         content["metadata"] |= {"execution_key": key} if key else {}
         write_json(result, content)
     return "ran", f"{name}: {seconds}"
+
+
+PROCESSES = threading.Lock()
+
+
+def run_process(process: BaseProcess, under_way: set[BaseProcess]) -> None:
+    """Start a process and wait for its end; it is in `under_way` meanwhile.
+
+    To start a process, multiprocessing also reads the status of those that have ended. A status can
+    be read once, and where two threads try, the second one replaces it by 255: so only one does at
+    a time.
+    """
+    with PROCESSES:
+        process.start()
+    under_way.add(process)
+    connection.wait([process.sentinel])
+    with PROCESSES:
+        process.join()
+    under_way.discard(process)
 
 
 def forking(variables: Mapping[str, str], number: int = 1) -> Any:

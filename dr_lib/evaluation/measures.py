@@ -6,6 +6,8 @@ The rules, which differ between tools and affect numbers:
 - **Ties.** A ranking has none: score descending, then row ascending. Measures receive ranks in
   place of scores, so that no tool re-sorts equal scores (trec_eval: by passage id, descending).
 - **Unjudged passages** are not relevant.
+- **Depth.** Passages beyond the end of a ranking were not found: R@1000 of a ranking of 100 counts
+  those 100, as in trec_eval. A study refuses a measure that looks deeper than its search.
 - **Queries.** Every query with a judgement counts. A query that is missing in the run scores 0, and
   so does one without a relevant passage (as `trec_eval -c`). Queries of the run without judgements
   are ignored.

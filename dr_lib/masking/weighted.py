@@ -7,7 +7,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from dr_lib.masking.words import first_pieces, piece_budget, ranked_keys, take_across, take_words
+from dr_lib.masking.words import (
+    check_rate,
+    first_pieces,
+    piece_budget,
+    ranked_keys,
+    take_across,
+    take_words,
+)
 from dr_lib.tokens import TokenBatch
 from dr_lib.tokens.store import widest_float
 
@@ -56,6 +63,7 @@ def importance(
         >>> importance(batch, values, 0.5, torch.Generator(), noise=0.0).long().tolist()
         [[0, 0, 1, 0, 1, 0]]
     """
+    check_rate(rate)
     if rate == 0:
         return torch.zeros_like(batch.special)
     words = (

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dr_lib.errors import InputError
 from dr_lib.tokens import TokenBatch
 from dr_lib.tokens.store import widest_float
 
@@ -29,6 +30,13 @@ cache.
 """
 
 
+def check_rate(rate: float) -> None:
+    """Refuse a rate that is not a share, such as 15 for 15 %."""
+    if not 0 <= rate <= 1:
+        fix = "Give a share, such as 0.15 for 15 %."
+        raise InputError(f"{rate} is not between 0 and 1", where="rate", fix=fix)
+
+
 def piece_budget(batch: TokenBatch, rate: float, budget: Budget = "maskable") -> Tensor:
     """Number of pieces to hide in each passage, `[batch]` int64: max(1, round(rate x pieces)),
     halves rounded to even.
@@ -39,7 +47,11 @@ def piece_budget(batch: TokenBatch, rate: float, budget: Budget = "maskable") ->
         budget: `"maskable"` counts the pieces that are not special (Condenser and MASTER), `"all"`
             counts [CLS] and [SEP] too (SimLM and RetroMAE, whose 30 % is 31 to 32 % of the maskable
             pieces of a passage).
+
+    Raises:
+        InputError: a rate outside [0, 1].
     """
+    check_rate(rate)
     if rate == 0:
         return torch.zeros(len(batch), dtype=torch.int64, device=batch.special.device)
     counted = (

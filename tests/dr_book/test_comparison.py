@@ -130,6 +130,7 @@ def test_a_measure_that_begins_a_sentence_keeps_its_own_capitals(runs, record):
 def test_equal_values_are_both_the_best(record):
     equal = {label: [record(label, [0.5, 1.0])] for label in ("ahead", "BM25")}
     assert compared(equal).table([*equal], "x").data.count("<strong>75.0</strong>") == 2
+    assert "<strong>" not in compared(equal).table(["ahead"], "x").data  # a single one is none
 
 
 def test_the_first_figure_leads_the_page(runs):

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from dr_lib import masking
+from dr_lib.errors import InputError
 from dr_lib.masking.words import words_of
 
 
@@ -66,6 +67,17 @@ def test_edges_of_rate_and_length(batch_of, source, draw):
     assert torch.equal(draw(batch, 1.0, source, budget="all"), ~batch.special)
     small = draw(batch, 0.01, source).sum(1)
     assert small.tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("rate", [15, 1.01, -0.1, float("nan")])
+def test_a_rate_that_is_not_a_share_is_refused(batch_of, source, rate):
+    batch = batch_of([[1, 2, 3]], length=9)
+    values = torch.ones(batch.special.shape)
+    plain = (masking.whole_word, masking.uniform, masking.per_row)
+    weighted = (masking.importance, masking.keyword)
+    for draw, given in [*((one, ()) for one in plain), *((one, (values,)) for one in weighted)]:
+        with pytest.raises(InputError, match=f"rate: {rate} is not between 0 and 1"):
+            draw(batch, *given, rate, source)
 
 
 @pytest.mark.parametrize("draw", [masking.whole_word, masking.uniform])
