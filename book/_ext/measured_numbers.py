@@ -270,8 +270,8 @@ def costs_html(study: str) -> str:
         "Wall time of pre-training in the records:"
         f" {data_named(every[0].data['collection']['name'])}, {every[0].scale} scale,"
         f" {' or '.join(f'{one:,}' for one in steps)} steps, {' or '.join(map(str, threads))}"
-        f" thread on {' and '.join(machines)}. Of several runs the least and the most are shown;"
-        " what is made before training is not counted."
+        f" thread{'s' * (threads != [1])} on {' and '.join(machines)}. Of several runs the"
+        " least and the most are shown; what is made before training is not counted."
     )
     return table(
         ["method", "minutes", "multiple of masked LM", "thousand tokens per second"],
