@@ -406,7 +406,8 @@ class Comparison:
         made = tables.table(
             ["claim of the paper", "verdict", *pairs, "in words"], rows, caption=about
         )
-        kind = "table verdicts" if units else "table"  # what is said in words stands below the pairs
+        # the words then stand below the pairs
+        kind = "table verdicts" if units else "table"
         return HTML(made.data.replace('class="table"', f'class="{kind}"', 1))
 
 
