@@ -252,7 +252,7 @@ def bottleneck_figure() -> HTML:
         f"{name}: " + ", ".join(f"{named(one)} {gap.value:+.1f}" for one, gap in row.items())
         for name, row in rows.items()
     )
-    seeds = sorted({len(home.runs[one]) for one in order})
+    seeds = sorted({home.seed_count(one) for one in order})
     return figures.show(
         draw,
         f"Points over no pre-training. {alt}.",

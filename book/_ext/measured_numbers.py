@@ -102,7 +102,8 @@ def number(cell: str, records: list[Record], measure: str) -> str:
     if measure == "queries":
         return f"{len(records[0].query_ids):,}"
     mean = value(records, measure).estimate.value
-    return f"{mean / 100:.2f}" if measure.startswith("s(") else f"{mean:,.1f}"  # a cosine
+    # a cosine is unscaled
+    return minus(f"{mean / 100:.2f}" if measure.startswith("s(") else f"{mean:,.1f}")
 
 
 class Measured(SphinxRole):
@@ -219,7 +220,7 @@ def printed(cell: str) -> str:
         raise InputError(
             f"no number in {cell!r}", where="{paper}", fix="Name a cell that holds one."
         )
-    return f"{values[0] - sum(values[1:]):.1f}"
+    return minus(f"{values[0] - sum(values[1:]):.1f}")
 
 
 class Printed(SphinxRole):

@@ -2,15 +2,18 @@
 record.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
 import yaml
 
 from dr_lib import lab
 from dr_lib.errors import InputError
 from dr_lib.files import read_json
 from dr_lib.lab import BaseRecipe, ObjectiveSettings, build_base
-from dr_lib.lab.base import allowed_rows, base_stage, base_text, is_held_out
+from dr_lib.lab.base import TextSource, allowed_rows, base_stage, base_text, is_held_out, measure
 from dr_lib.models import load_masked_lm, save_masked_lm
 from dr_lib.stages import Cache
 from dr_lib.tokens import load_tokenizer
@@ -48,6 +51,35 @@ def test_documents_of_a_left_out_split_are_never_read(collection):
     unseen = {row // 4 for row in range(18, 24)}  # passages of the test queries, four to a document
     assert rows.tolist() == [row for row in range(40) if row // 4 not in unseen]
     assert len(set(documents.tolist())) == 10 - len(unseen)
+
+
+def test_a_document_is_left_out_if_only_the_very_first_passage_is_judged():
+    collection = SimpleNamespace(
+        documents=lambda: (np.array([0, 0, 1]), None),
+        qrels=lambda split: {"q": {"a": 1}},
+        passages={"id": ["a", "b", "c"]},
+    )
+    assert allowed_rows(collection, ["test"])[0].tolist() == [2]
+
+
+def test_every_source_leaves_out_its_own_splits(recipe):
+    sources = (*recipe.sources, TextSource(name=recipe.sources[0].name))
+    stages = base_stage(recipe.model_copy(update={"sources": sources})).walk()
+    (words,) = (one for one in stages if one.kind == "vocabulary")
+    assert words.arguments["left_out"] == [["test"], []]
+
+
+def test_losses_on_held_out_text_are_weighted_by_real_tokens_and_without_dropout(make_token_batch):
+    class Rows(torch.nn.Linear):
+        def forward(self, batch, generator):
+            return {"loss": 1.0 + batch.rows[0] + self.training, "seed": generator.initial_seed()}
+
+    ids = np.array([[2, 5, 5, 5, 5, 3, 0, 0], [2, 3, 0, 0, 0, 0, 0, 0]])
+    batches = SimpleNamespace(
+        steps_per_epoch=2, batch=lambda step: make_token_batch(ids[[step]], np.array([step]))
+    )
+    found = measure(Rows(1, 1), batches, 7)  # six tokens of loss 1, two of loss 2
+    assert found == {"loss": 1.25, "seed": 7, "perplexity": np.exp(1.25), "tokens": 8}
 
 
 def test_whole_documents_are_held_out_and_nothing_is_lost(collection):

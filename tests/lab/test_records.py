@@ -89,6 +89,11 @@ def test_every_recorded_commit_is_in_the_history():
     assert not [(one.study, one.label) for one in lost]
 
 
+def test_outside_a_checkout_nothing_is_said_of_changes(tmp_path, monkeypatch):
+    monkeypatch.setattr(places, "project_root", lambda: tmp_path)
+    assert lab.records.commit() == {"id": None, "changed": None}
+
+
 @cache
 def load_everything() -> list[Record]:
     """The book's records of all scales."""

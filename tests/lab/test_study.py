@@ -4,12 +4,12 @@ continued.
 
 import lzma
 import os
-import re
 import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from multiprocessing.reduction import ForkingPickler
+from types import SimpleNamespace
 
 import pytest
 from tqdm import tqdm
@@ -104,6 +104,23 @@ def test_without_its_records_a_finished_study_builds_nothing_either(study, cache
     assert [one.scores for (one,) in again.runs().values()] == [
         one.scores for (one,) in first.runs().values()
     ]
+
+
+def test_a_record_of_other_training_queries_is_made_anew_even_if_none_is_read(own_recipe, tmp_path):
+    untuned = own_recipe.with_(objective="none", final="pretrained")
+    options = {
+        "scale": "smoke",
+        "cache": Cache(tmp_path / "stages"),
+        "records": tmp_path / "records",
+    }
+    queries, digests = tmp_path / "tiny" / "queries.jsonl", []
+    for _ in range(2):
+        result = Study("simlm/test", {"row": untuned}, **options).run()
+        (record,) = result.runs()["row"]
+        assert record.data["collection"]["digest"] == lab.pipeline(untuned).inputs.collection.digest
+        digests.append(record.data["collection"]["digest"])
+        queries.write_text(queries.read_text().replace('"q0", "text": "', '"q0", "text": "which '))
+    assert digests[0] != digests[1]
 
 
 def test_a_new_seed_or_another_recipe_adds_only_its_own_runs(study, cache, quick):
@@ -340,12 +357,16 @@ def test_what_is_left_of_a_training_are_its_further_steps(tiny_recipe, cache):
 def test_the_bar_says_how_long_what_is_left_takes(study, tiny_recipe, monkeypatch):
     shown, trained = [], tiny_recipe.with_(objective="none")
     monkeypatch.setattr(tqdm, "set_postfix_str", lambda self, text, **options: shown.append(text))
+    # a minute for the first 30 of 40 seconds that were expected, so 20 s for the last 10
+    monkeypatch.setattr(Study, "_seconds_left", lambda _, ends: (0, 10.0, 40.0)[len([*ends])])
+    clock = SimpleNamespace(monotonic=iter([0.0, 60.0]).__next__)
+    monkeypatch.setattr("dr_lib.lab.study.time", clock)
     rates = {"first": 1e-3, "second": 2e-3}
     runs = {label: trained.with_(finetuning__learning_rate=rate) for label, rate in rates.items()}
     study([], runs).run()
     first, second = (text for text in shown if "seed" in text)
     assert first == "first (seed 0)"  # nothing is done, so nothing is known
-    assert re.fullmatch(r"second \(seed 0\), \d+ (s|min) left", second)
+    assert second == "second (seed 0), 20 s left"
 
 
 def test_threads_take_turns_and_get_the_scores_of_runs_alone(study, tiny_recipe, tmp_path):

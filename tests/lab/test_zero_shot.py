@@ -105,6 +105,7 @@ def test_a_re_ranker_can_be_sent_elsewhere_too(tiny_recipe, other):
     passages = there.run.arguments["passages"].key
     assert passages == there.inputs.passages(there.inputs.searched).key
     assert passages != here.inputs.passages().key
+    assert there.run.cost == here.run.cost / 2 > 0  # three queries in place of six
 
 
 def test_similarities_can_be_measured_elsewhere_too(recipe, other):
@@ -162,9 +163,15 @@ def test_a_list_of_collections_is_expected(recipe, collections, options):
 
 
 def test_without_time_everything_is_pending(recipe, other, options, tmp_path):
-    found = lab.zero_shot(recipe, [other], minutes=0, **options)
-    assert [(run.searched, run.label) for run in found.pending] == [
-        ("other", "BM25"),
-        ("other", "none"),
+    """BM25 once, with the first seed; each collection with its own grade."""
+    there, again = [recipe.collection.name, other], options | {"minutes": 0, "seeds": (3, 4)}
+    found = lab.zero_shot(recipe, there, grades={"other": 2}, **again)
+    assert [
+        (run.searched, run.recipe.evaluation.grade, run.label, run.recipe.seed)
+        for run in found.pending
+    ] == [
+        (place, grade, label, seed)
+        for place, grade in (("tiny", 1), ("other", 2))
+        for label, seed in (("BM25", 3), ("none", 3), ("none", 4))
     ]
     assert lab.load_records(tmp_path / "records") == []
