@@ -111,7 +111,8 @@ def pairs_table(pairs: Sequence[Mapping[str, Any]], papers: Mapping[str, str]) -
         rows.append([where, pair["said"], pair["measure"], *numbers, seeds, state])
     columns = ["where", "pair", "measure", "paper", "ours", "seeds", "state"]
     caption = (
-        "Differences of the pairs, in points, with 95 % intervals of ours, and the seeds of the two"
-        " rows. A pair of a block of the plan is judged when both rows have the block's seeds."
+        "Differences of the pairs, in points, with 95 % intervals of ours (90 % inside a margin),"
+        " and the seeds of the two rows. A pair of a block of the plan is judged when both rows"
+        " have the block's seeds."
     )
     return folded("The same as a table", table(columns, rows, caption=caption))

@@ -297,6 +297,8 @@ def _notebook_rows(to: Path) -> list[Sequence[Cell]]:
     return rows
 
 
+FOUND_COMMIT = "f7f50f08"
+"""The commit of records that did not know it, found by the digests of their code."""
 READING = """\
 import json, lzma
 import numpy, pandas
@@ -315,6 +317,8 @@ for record in records:
 
 def records_page() -> str:
     """What a record is, how to read and rebuild one, and all records of the book."""
+    commits = [str(record.commit.get("id")) for record in all_recorded()]
+    found = sum(commit.startswith(FOUND_COMMIT) for commit in commits)
     return _page(
         "Records",
         "Every number that is called *recorded* comes from a record, from which the run can be made"
@@ -325,9 +329,10 @@ def records_page() -> str:
         " scores that the tests hold: *code 5* in a table, `epoch` in the file. Runs of one number"
         " may be compared seed by seed. A row may hold runs of several numbers: what the code moved"
         " between them counts as noise of training.",
-        "The 163 records of an H200 were made in a copy of the project without its history. Their"
-        " commit was found afterwards: at f7f50f08 the digest of the code of every stage, taken"
-        " with Python 3.12 as there, is the one that they hold.",
+        f"The {found} records with the commit {FOUND_COMMIT} were made on an H200, in a copy of the"
+        " project without its history. Their commit was found afterwards: there the digest of the"
+        " code of every stage, taken with Python 3.12 as on that machine, is the one that they"
+        " hold.",
         "The records of a study are one file. Ten lines of Python read it; so does"
         ' `pandas.read_json(file, lines=True)`, and `lab.load_records("book/records/laptop",'
         ' "simlm/table08")` gives objects with `.per_query("MRR@10")`, `.clusters` and'

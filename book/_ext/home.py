@@ -252,7 +252,7 @@ def bottleneck_figure() -> HTML:
         f"{name}: " + ", ".join(f"{named(one)} {gap.value:+.1f}" for one, gap in row.items())
         for name, row in rows.items()
     )
-    seeds = sorted({len(home.runs[one]) for one in order})
+    seeds = sorted({home.seed_count(one) for one in order})
     return figures.show(
         draw,
         f"Points over no pre-training. {alt}.",
@@ -382,7 +382,7 @@ def trust_figure() -> HTML:
         f"{len(away)} other collections": np.sum(by_collection, axis=0).tolist(),
     }
     kept = [100 * sum(counts[:2]) / len(everywhere) for counts in by_collection]
-    average = cluster_mean(np.array(kept)).interval()
+    average = cluster_mean(np.array(kept)).interval(within=(0, 100))
     states = ("same order, certain", "same order", "turned", "turned, certain")
 
     def draw(palette: figures.Palette) -> Figure:
@@ -480,4 +480,4 @@ def _dot(axes: Any, estimate: Estimate, place: float, colour: str) -> None:
 
 def _seeds(numbers: Sequence[int]) -> str:
     first = f"{numbers[0]} to " if len(numbers) > 1 else ""
-    return f"{first}{numbers[-1]} seeds"
+    return f"{first}{numbers[-1]} seed{'s' * (numbers[-1] > 1)}"

@@ -102,7 +102,8 @@ def number(cell: str, records: list[Record], measure: str) -> str:
     if measure == "queries":
         return f"{len(records[0].query_ids):,}"
     mean = value(records, measure).estimate.value
-    return f"{mean / 100:.2f}" if measure.startswith("s(") else f"{mean:,.1f}"  # a cosine
+    # a cosine is unscaled
+    return minus(f"{mean / 100:.2f}" if measure.startswith("s(") else f"{mean:,.1f}")
 
 
 class Measured(SphinxRole):
@@ -219,7 +220,7 @@ def printed(cell: str) -> str:
         raise InputError(
             f"no number in {cell!r}", where="{paper}", fix="Name a cell that holds one."
         )
-    return f"{values[0] - sum(values[1:]):.1f}"
+    return minus(f"{values[0] - sum(values[1:]):.1f}")
 
 
 class Printed(SphinxRole):
@@ -269,8 +270,8 @@ def costs_html(study: str) -> str:
         "Wall time of pre-training in the records:"
         f" {data_named(every[0].data['collection']['name'])}, {every[0].scale} scale,"
         f" {' or '.join(f'{one:,}' for one in steps)} steps, {' or '.join(map(str, threads))}"
-        f" thread on {' and '.join(machines)}. Of several runs the least and the most are shown;"
-        " what is made before training is not counted."
+        f" thread{'s' * (threads != [1])} on {' and '.join(machines)}. Of several runs the"
+        " least and the most are shown; what is made before training is not counted."
     )
     return table(
         ["method", "minutes", "multiple of masked LM", "thousand tokens per second"],

@@ -453,6 +453,12 @@ def check_collection(name: str, *written: Path) -> "Collection":
     return collection
 
 
+def announce(what: str) -> None:
+    """Say on a terminal what the next seconds are for: the model libraries take long to load."""
+    if sys.stderr.isatty():
+        print(f"{visible(what)} ...", file=sys.stderr, flush=True)
+
+
 def left_out(collection: "Collection") -> bool:
     """Whether files of a collection were not read: its `read` names them after a semicolon."""
     return "; " in collection.info.get("read", "")
@@ -470,12 +476,7 @@ def untaken(collection: str) -> Path:
 def try_folder(options: argparse.Namespace) -> int:
     """compare BM25, real models and trained retrievers on your text, and write a page of it"""
     started = time.monotonic()  # what follows may take half a minute on a busy machine
-    if sys.stderr.isatty():
-        print(
-            f"reading {visible(options.collection)}; this takes {options.minutes:g} minutes at"
-            " most",
-            file=sys.stderr,
-        )
+    announce(f"reading {options.collection}; this takes {options.minutes:g} minutes at most")
     os.environ.setdefault("TQDM_LEAVE", "")  # read when tqdm is imported: removes finished bars
     check_queries(options.ask, 1)
     sort_systems(options.system)
@@ -575,7 +576,7 @@ def make_collection(options: argparse.Namespace) -> None:
 
 def show_ledger(options: argparse.Namespace) -> None:
     """list the papers' claims with their verdicts"""
-    print("judging each claim by the book's records ...", file=sys.stderr, flush=True)
+    announce("judging each claim by the book's records")
     from dr_book.ledger import ledger, ledger_lines
 
     entries = ledger(options.scale)
@@ -588,6 +589,7 @@ def show_ledger(options: argparse.Namespace) -> None:
 
 def pretrain_base(options: argparse.Namespace) -> int:
     """pre-train a masked LM on your own passages, for transformers and sentence-transformers"""
+    announce(f"reading {options.collection}")
     check_collection(options.collection, options.to)
     from dr_book.pretrain import pretrain
     from dr_lib.lab import Recipe
@@ -618,6 +620,7 @@ def publish_records(options: argparse.Namespace) -> None:
     if not is_file and not options.scale:
         fix = "Give --scale laptop, or that of its notebook."
         raise InputError("no scale given", where=options.study, fix=fix)
+    announce(f"looking for the records of {options.study}")
     from dr_book.search import unknown_study
     from dr_lib.lab.records import live_folder, load_records, publish, read_all
 
@@ -659,6 +662,7 @@ def verify_record(options: argparse.Namespace) -> int:
             problem, fix = "both a record and --cheapest are given", "Leave one of the two out."
         raise InputError(problem, where="verify", fix=fix)
     check_record(options.record)
+    announce("looking for the record")
     from dr_book import verify
     from dr_lib.stages import spell_seconds
 
@@ -705,6 +709,7 @@ def export_model(options: argparse.Namespace) -> None:
         )
         raise InputError(f"--{name} has no effect here", where="export", fix=fix)
     check_record(options.model)
+    announce(f"opening {options.model or options.study}")
     from dr_book.export import export, export_run
     from dr_book.search import find_record
     from dr_lib.lab.records import load_record
@@ -736,6 +741,7 @@ def search_collection(options: argparse.Namespace) -> None:
         str(path) for path in options.model if word_of(str(path), methods()) not in methods()
     ]
     check_prompts(options.prompts or {}, encoders)
+    announce(f"reading {options.collection}")
     collection = None
     if not options.collection.endswith(RECORDS):  # otherwise perhaps a record
         collection = check_collection(options.collection)

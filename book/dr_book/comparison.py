@@ -397,15 +397,19 @@ class Comparison:
         about = "The paper's claims, judged by what was measured."
         if units:
             about += (
-                " 95 % intervals over clusters of queries and over seeds (90 % where two are"
-                " said to be level); Holm's correction over the pairs that speak against a claim."
+                " 95 % intervals over clusters of queries and over seeds (90 % inside a margin or"
+                " range); a pair speaks against a claim only after Holm's correction over all"
+                " pairs of the claim that were run."
             )
         else:  # nothing that could be compared is run
             rows = [[*row[:2], row[3]] for row in rows]
         pairs = ["pairs, in points" if units == {"points"} else "pairs"] * bool(units)
-        return tables.table(
+        made = tables.table(
             ["claim of the paper", "verdict", *pairs, "in words"], rows, caption=about
         )
+        # the words then stand below the pairs
+        kind = "table verdicts" if units else "table"
+        return HTML(made.data.replace('class="table"', f'class="{kind}"', 1))
 
 
 def pairs_cell(pairs: Sequence[Mapping[str, Any]], measure: str = "") -> Cell:
@@ -466,7 +470,8 @@ def notice(study: str, runs: Runs, rows: Collection[str], caption: str = "") -> 
     if not missing:
         return HTML("")
     command = f".venv/bin/papermill {notebook_of(study) or 'NOTEBOOK.ipynb'} out.ipynb"
-    command += " -f notebooks/scales/laptop.yaml"
+    scale = next((record.scale for records in runs.values() for record in records), "laptop")
+    command += f" -f notebooks/scales/{scale}.yaml"
     if study.startswith("your_corpus/"):
         command = ".venv/bin/dr-lib try FOLDER"
     more = f"; and {len(missing) - LISTED} more" if len(missing) > LISTED else ""
@@ -593,8 +598,8 @@ def contrasts(judged: Sequence[plan.Verdict], beside: Mapping[str, str]) -> HTML
         "The plan's contrasts, over test and dev questions: differences in points with 95 %"
         " intervals, or rank correlations. One that waits for seeds is judged when they are there."
         " Looks: days on which runs of it came in. Code, device: all runs of one row have another"
-        " than all of the other. Each contrast is judged by itself; Holm's correction over all of"
-        f" them would leave {len(opened)} open."
+        " than all of the other. Each contrast is judged by itself; Holm's correction over all"
+        f" would leave {len(opened)} more of them open."
     )
     return tables.table(["what was to be decided", "found", "verdict"], rows, caption=about)
 

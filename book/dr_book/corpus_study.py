@@ -320,10 +320,10 @@ class Compared:
             return ""
         options = self.recipe.evaluation
         passages, grades = relevance(self.searched.qrels(options.split), options.grade)
-        graded = f", in {grades} grades" if grades > 1 else ""
+        graded, number = f", in {grades} grades" if grades > 1 else "", f"{passages:.3g}"
         return (
             f"{self.measure} decides, chosen before anything was measured: a query has"
-            f" {passages:.3g} relevant passage{'s' * (passages != 1)} on average{graded}."
+            f" {number} relevant passage{'s' * (number != '1')} on average{graded}."
         )
 
     @cached_property

@@ -592,7 +592,7 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
     places = grouped(terms, lambda term: _place(term[1])[0])
     trained = [(weight, side) for weight, side in terms if side.trained]
     pools = pools_of(beside or [side for _, side in trained])
-    single = any(len(side.seeds) == 1 for _, side in trained)
+    single = [side for _, side in trained if len(side.seeds) == 1]
     shared = _of_shared_trainings(trained, beside) if len(places) > 1 else None
     each = (shared[0] / len(places), shared[1]) if shared else None
     value, clustered, of_trainings = 0.0, [], [shared] if shared else []
@@ -602,7 +602,7 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
         clustered += estimate.parts
         of_trainings += [] if shared else added
     why = ""
-    if single and not all(pool.known for pool in pools.values()):
+    if not all(pools[_kind_of(side)].known for side in single):
         why = "a row has one seed, and how far another would move it is not known well enough"
     clusters = min(
         len(frozenset().union(*(_names(side.runs[0]) for _, side in sides)))
@@ -614,7 +614,7 @@ def compared(terms: Sequence[tuple[float, Side]], beside: Sequence[Side] = ()) -
         why = f"{clusters} clusters of queries{uneven} are too few to decide anything"
     return Compared(
         # too few clusters take precedence: a second seed would not help
-        Estimate(value, (*clustered, *of_trainings), once=single and effective >= FEWEST),
+        Estimate(value, (*clustered, *of_trainings), once=bool(single) and effective >= FEWEST),
         None if single else Estimate(0.0, tuple(clustered)).error,
         tuple(len(side.seeds) for _, side in terms),
         clusters,

@@ -82,8 +82,8 @@ class PairResult:
         testable: whether runs here can test it; `because` says why not, or why an open pair cannot
             be decided.
         difference, low, high: better minus worse (with the sign reversed if less is better) with
-            its 95 % interval (90 % for "level with"), in points or in the measure's own unit; None
-            if not run.
+            its 95 % interval (90 % inside a margin or range), in points or in the measure's own
+            unit; None if not run.
         unit: of the difference.
         p: of the test that decides it: below 0.05 it lies on that side of the border.
         p_holm: the same for a pair beyond the border, corrected over the claim; 1 for others.

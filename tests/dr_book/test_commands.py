@@ -161,6 +161,15 @@ def test_a_mistake_in_the_options_costs_one_line(line, capsys):
     assert ended.value.code == 2 and said.startswith(MISTAKES[line]) and said.count("\n") == 1
 
 
+@pytest.mark.parametrize("line", ["search NONE x", "pretrain NONE --steps 2 --to y", "try NONE"])
+def test_a_terminal_is_told_at_once_what_takes_seconds(line, monkeypatch, capsys):
+    """And a log is not."""
+    for terminal in (True, False):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
+        assert main(line.split()) == 1
+        assert capsys.readouterr().err.startswith("reading NONE") is terminal
+
+
 def test_a_value_that_is_no_yaml_is_named(capsys):
     assert main(["pretrain", "primer", "--steps", "2", "--to", "x", "-p", "seed", "["]) == 1
     assert (

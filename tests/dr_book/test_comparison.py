@@ -376,6 +376,8 @@ def test_without_paper_and_records_smoke_runs_leave_a_folded_line_with_rows_and_
     assert command in html
     assert known.figure(["mlm"], "objective").data == ""
     assert known.differences([("mlm", "none")], "x") is comparison.NOTHING
+    on_gpu = compared({"mlm": [record("mlm", [1.0], scale="gpu")]}).table(["mlm", "none"], "x").data
+    assert "notebooks/scales/gpu.yaml" in on_gpu
 
 
 def test_where_some_rows_are_measured_the_others_are_named_in_a_folded_line(runs):
@@ -528,8 +530,8 @@ def test_contrasts_show_what_was_found_what_they_wait_for_and_what_is_said_besid
         plan.Verdict({"id": "b", **says}, order, "waits", "reddit-retrieval: bow 1 of 3", looks=1),
         plan.Verdict({"id": "c", **says, "on": "reddit-retrieval"}),
     ]
-    html = comparison.contrasts(judged, {"a": "as a share: 3 %"}).data
-    first, second, third = html.split("<tr>")[-3:]
+    shown = comparison.contrasts(judged, {"a": "as a share: 3 %"}).data
+    first, second, third = shown.split("<tr>")[-3:]
     assert "&lt;b&gt; is enough" in first and "<b>" not in first
     assert "+2.0" in first and "as\xa0a\xa0share:\xa03\xa0%" in first
     assert "apart: device; 2 looks" in first
@@ -537,3 +539,4 @@ def test_contrasts_show_what_was_found_what_they_wait_for_and_what_is_said_besid
     assert re.search(r"seeds: Reddit.*: bag of words 1 of 3; 1 look<", second)
     assert "look" not in third and "not run" in third
     assert "no pre-training<" in first and "no pre-training, Reddit<" in third
+    assert "correction over all would leave 0 more of them open." in shown

@@ -26,7 +26,7 @@ from generated_pages import (
     splits_tables,
 )
 
-from dr_book.measured import made_by
+from dr_book.measured import all_recorded, made_by
 from dr_book.papers import load_papers
 from dr_book.tables import named
 from dr_book.verdicts import STATES
@@ -243,6 +243,10 @@ def test_what_the_records_page_says_of_reading_in_a_line_runs(monkeypatch):
     monkeypatch.chdir(places.project_root())
     monkeypatch.setattr(generated_pages, "SCALES", ())  # no tables
     page = generated_pages.records_page()
+    found = re.search(r"The (\d+) records with the commit (\w+) were made on an H200", page)
+    known = [run for run in all_recorded() if str(run.commit.get("id")).startswith(found[2])]
+    assert len(known) == int(found[1]) > 0
+    assert all("H200" in run.machine["gpus"][0] for run in known)
     lines = re.findall(r"`([^`\n]*[(.][^`\n]*)`", page.partition("```")[0])
     read = [line for line in lines if line.startswith(("lab.", "pandas."))]
     attributes = [line for line in lines if line.startswith(".")]

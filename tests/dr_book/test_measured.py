@@ -25,7 +25,7 @@ from dr_book.measured import (
     recorded_by_collection,
     recorded_collections,
 )
-from dr_book.statistics import cluster_mean
+from dr_book.statistics import SeedVariance, cluster_mean
 from dr_book.tables import spell_data
 from dr_lib.errors import InputError
 from dr_lib.evaluation import Clusters, Scores
@@ -241,6 +241,19 @@ def test_a_single_run_decides_nothing_where_seeds_are_not_known(runs):
         one.recipe["evaluation"] = {"kind": "bm25"}
     alone = measured.difference(untrained, untrained, "MRR@10")
     assert not alone.why_open
+
+
+def test_only_the_pool_of_a_single_run_has_to_be_known(record, monkeypatch):
+    """Another row's stage may scatter in an unknown way: two seeds show its own variance."""
+    rng = np.random.default_rng(0)
+    twice = [record("twice", rng.random(60), seed=seed) for seed in range(2)]
+    once = record("once", rng.random(60))
+    for run, final in ((once, "retriever2"), *((run, "retriever1") for run in twice)):
+        run.recipe = run.recipe | {"final": final, "evaluation": {"kind": "search"}}
+    for row, decides in ((once, True), (twice[0], False)):
+        known = {measured._kind(row): SeedVariance(((20, 0.04),))}
+        monkeypatch.setattr(measured, "_pools", lambda name, known=known: known)
+        assert (measured.difference([once], twice, "MRR@10").why_open == "") is decides
 
 
 def test_too_few_clusters_decide_nothing(record):

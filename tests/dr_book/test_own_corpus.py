@@ -7,6 +7,7 @@ import json
 import re
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -593,6 +594,19 @@ def test_the_measure_is_chosen_from_the_judgements(
     compared = compare(["bm25"], recipe=keys.model_dump(mode="json"))
     assert compared.measure == measure and said in compared.chosen_by
     assert f"{measure} decides" in compared.table.data
+
+
+def test_a_number_that_reads_as_one_is_of_a_single_passage(monkeypatch):
+    monkeypatch.setattr(corpus_study, "relevance", lambda qrels, grade: (1.001, 1))
+    about = SimpleNamespace(split="test", grade=1)
+    compared = SimpleNamespace(
+        runs={"BM25": []},
+        measure="MRR@10",
+        recipe=SimpleNamespace(evaluation=about),
+        searched=SimpleNamespace(qrels=lambda split: {}),
+    )
+    said = corpus_study.Compared.chosen_by.fget(compared)
+    assert said.endswith("a query has 1 relevant passage on average.")
 
 
 def test_the_headline_s_pair_is_first(compare, own_recipe, monkeypatch):

@@ -27,8 +27,6 @@ if (typeof module !== "undefined") module.exports = rankings;
 
 /* ---- The page. ---- */
 
-const ROW = 32;  // pixels, as in pieces.css
-
 function twoRankings(place, { titles, questions }) {
   const { svg } = pieces;
   const lists = ["words", "meaning"].map((side) => element("ol", { class: `side ${side}` }));
@@ -41,10 +39,10 @@ function twoRankings(place, { titles, questions }) {
     rows.forEach((side, i) => lists[i].replaceChildren(...side.map((row) => element("li",
       { class: `${row.passage === question.right ? "right" : ""} ${row.beyond ? "beyond" : ""}` },
       element("span", { class: "number" }, row.rank ? String(row.rank) : "\u2013"), element("span", { class: "title" }, titles[row.passage])))));
-    const height = ROW * Math.max(...rows.map((side) => side.length)), y = (row) => ROW * (row + 0.5);
-    middle.replaceChildren(svg("svg", { viewBox: `0 0 100 ${height}`, preserveAspectRatio: "none", style: `height: ${height}px` },
+    const height = Math.max(...rows.map((side) => side.length)), y = (row) => row + 0.5;
+    middle.replaceChildren(svg("svg", { viewBox: `0 0 1 ${height}`, preserveAspectRatio: "none", style: `height: calc(${height} * var(--row))` },
       ...rankings.lines(...rows).map((join) => svg("path", { class: join.passage === question.right ? "right" : "",
-        d: `M0 ${y(join.from)}C50 ${y(join.from)} 50 ${y(join.to)} 100 ${y(join.to)}` }))));
+        d: `M0 ${y(join.from)}C0.5 ${y(join.from)} 0.5 ${y(join.to)} 1 ${y(join.to)}` }))));
     facts.textContent = `The passage that answers, \u201c${titles[question.right]}\u201d, stands ${where(question.words.rank)} by words and ${where(question.meaning.rank)} by meaning.`;
     passage.textContent = question.passage;
   }
