@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dr_lib.collections import Collection, document_numbers
+from dr_lib.collections.collection import copy_key
 from dr_lib.errors import InputError
 
 
@@ -152,12 +153,60 @@ def test_queries_whose_positives_do_not_fit_are_left_out_and_counted(parent):
     assert parent.sample(passages=25).info["sample"]["left_out"] == {}
 
 
-def test_a_sample_that_holds_the_positives_of_no_query_is_refused(parent):
-    many = {"q20": {f"p{row}": 1 for row in range(6)}}
-    judged = datasets.Dataset.from_list(
-        [{"query": "q20", "passage": id_, "grade": 1} for id_ in many["q20"]]
-    )
-    alone = Collection("alone", "0", {}, parent.passages, parent.queries(), {"test": judged})
+@pytest.fixture
+def judged(parent):
+    """`judged(test=[("q1", "p2", 1)])`: the parent with other judgements."""
+
+    def make(**splits: list[tuple[str, str, int]]) -> Collection:
+        names = ("query", "passage", "grade")
+        tables = {
+            split: datasets.Dataset.from_list([dict(zip(names, row, strict=True)) for row in rows])
+            for split, rows in splits.items()
+        }
+        queries = parent.queries().map(
+            lambda row: row | {"text": row["text"].replace("q29", "q28")}
+        )
+        return Collection("own", "0", {}, parent.passages, queries, tables)
+
+    return make
+
+
+def test_a_passage_that_answers_two_queries_takes_one_place(judged):
+    rows = [("q0", "p0", 1), ("q1", "p0", 1), ("q2", "p2", 1)]
+    found = [{*judged(test=rows).sample(passages=1, seed=seed).qrels("test")} for seed in range(9)]
+    assert all(one in ({"q0", "q1"}, {"q2"}) for one in found) and {"q0", "q1"} in found
+
+
+def test_splits_of_one_size_are_drawn_apart(judged):
+    rows = [(f"q{row}", f"p{row}", 1) for row in range(20)]
+    drawn = judged(train=rows[:10], test=rows[10:]).sample(train_queries=5, test_queries=5)
+    train, test = ({int(query[1:]) % 10 for query in drawn.qrels(s)} for s in ("train", "test"))
+    assert train != test
+
+
+def test_judged_passages_that_are_not_there_take_no_place_in_a_sample(judged):
+    sample = judged(test=[("q0", "p0", 1), ("q0", "gone", 1)]).sample(passages=9)
+    assert len(sample.passages) == 9
+
+
+def test_a_split_of_another_name_keeps_no_query_without_a_relevant_passage(judged):
+    rows = [("q1", "p1", 0), ("q2", "p2", 1)]
+    made = judged(test=[("q0", "p0", 1)], other=rows)
+    assert {*made.sample(passages=59).qrels("other")} <= {"q2"} < {*made.qrels("other")}
+
+
+def test_queries_of_one_text_share_their_passages_each_with_its_own_first(judged):
+    made = judged(train=[("q28", "p3", 1), ("q29", "p5", 1)])
+    assert [rows.tolist() for rows in made.positives("train")] == [[3, 5], [5, 3]]
+
+
+def test_a_title_counts_in_a_copy_unless_it_is_the_name_of_a_file():
+    assert copy_key("Tides", "Salt.", "Tides") == ("Tides", "Salt.")  # the name of a document
+    assert copy_key("Tides", "Salt.", "Tides.txt") == ("", "Salt.")
+
+
+def test_a_sample_that_holds_the_positives_of_no_query_is_refused(judged):
+    alone = judged(test=[("q20", f"p{row}", 1) for row in range(6)])
     with pytest.raises(InputError, match="5 passages cannot hold the positives of any query"):
         alone.sample(passages=5)
 

@@ -639,6 +639,12 @@ def run(recipe, cache, label="row"):
     return lab.execute(lab.Run("t", label, "smoke", recipe), cache)
 
 
+def test_bm25_has_the_k1_and_b_that_a_recipe_names(tiny_recipe):
+    plan = pipeline(tiny_recipe.with_(evaluation__kind="bm25", evaluation__weights=(1.5, 0.75)))
+    index = next(stage for stage in plan.end.walk() if stage.kind.endswith("bm25_index"))
+    assert (index.arguments["k1"], index.arguments["b"]) == (1.5, 0.75)
+
+
 def test_an_untuned_retriever_has_the_pre_trained_weights(masked, shared):
     plan = pipeline(masked.with_(final="pretrained"))
     record = run(plan.inputs.recipe, shared)

@@ -149,6 +149,8 @@ def test_texts_are_encoded_as_their_batches_are(saved_lm, sentences, tmp_path, v
         found = encoder.train().encode(sentences, None if queries else titles, queries=queries)
         assert encoder.training and found.dtype == np.float32
         np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
+    encoder.eval().encode(sentences)
+    assert not encoder.training
 
 
 def test_any_encoder_opens_by_its_folder(saved_lm, sentences, tmp_path):
@@ -183,6 +185,9 @@ def test_any_encoder_opens_by_its_folder(saved_lm, sentences, tmp_path):
         write_json(theirs / "config_sentence_transformers.json", told)
         asked = open_encoder(theirs).encode(["words"])
         np.testing.assert_allclose(asked, ours.encode(["two words"]), atol=1e-5)
+    told["prompts"] = {"corpus": "c ", "passage": "p ", "document": "d "}
+    write_json(theirs / "config_sentence_transformers.json", told)
+    assert Prompts.of(theirs).passage == "d "
     stated = Prompts(query="q ", document="d ")  # in place of all that the folder names
     for queries, text in ((True, "q words"), (False, "d words")):
         asked = open_encoder(theirs, prompts=stated).encode(["words"], queries=queries)

@@ -154,6 +154,7 @@ def test_numbered_queries_are_not_the_passages_of_their_numbers(arguments):
     # BEIR's rule goes only by the id
     dropped = plain.with_own_passage("drop")
     assert dropped.own_rows("test").tolist() == [0, 1, 2]
+    assert dropped.with_own_passage("drop") is dropped
     assert dropped.digest != plain.digest != plain.with_own_passage("keep").digest
     assert arguments.with_own_passage("keep").own_rows("test") is None
     # a title before the text, and other spaces and case

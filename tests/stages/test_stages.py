@@ -257,6 +257,15 @@ def test_the_manifest_names_every_file_with_size_and_checksum(cache):
     assert manifest["versions"]["torch"] and manifest["seconds"] >= 0
 
 
+def test_a_stage_that_was_built_again_meanwhile_is_checked_again(cache):
+    folder = cache.get(words("a b"))
+    (folder / "words.json").write_text('["a", "c"]')
+    later = (folder / "manifest.json").stat().st_mtime + 9
+    os.utime(folder / "manifest.json", (later, later))
+    with pytest.raises(InputError, match="altered"):
+        cache.get(words("a b"))
+
+
 @pytest.mark.parametrize("harm", ["truncate", "alter", "remove", "manifest", "manifest-value"])
 def test_a_damaged_stage_is_refused_with_the_way_out(cache, harm):
     folder = cache.get(words("a b"))
@@ -280,11 +289,12 @@ def test_half_written_files_and_checkpoints_are_no_part_of_a_result(cache):
     def untidy(folder):
         (folder / "checkpoint-5").mkdir()
         (folder / ".draft.tmp").write_text("half")
-        (folder / "result").write_text("whole")
+        (folder / "result").mkdir()
+        (folder / "result" / "checkpoint-5").write_text("whole")  # further in it is a result
 
     folder = cache.get(untidy())
     assert sorted(path.name for path in folder.iterdir()) == ["manifest.json", "result"]
-    assert list(read_manifest(folder)["files"]) == ["result"]
+    assert list(read_manifest(folder)["files"]) == ["result/checkpoint-5"]
 
 
 def test_a_full_disk_names_the_stage_and_the_way_out(cache):
