@@ -5,6 +5,7 @@ device without values.
 import getpass
 import json
 import platform
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -184,6 +185,39 @@ def test_without_a_setting_physical_cores_are_taken(monkeypatch):
     assert machine.threads() == 4
     monkeypatch.setattr(machine, "allowed_cores", lambda: 2)
     assert machine.threads() == 2
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("max", 2), ("400000", 2), ("50000", 1)])
+def test_cores_are_those_of_scheduler_and_quota_whichever_grants_fewer(monkeypatch, quota, cores):
+    file = SimpleNamespace(is_file=lambda: True, read_text=lambda: f"{quota} 100000")
+    monkeypatch.setattr(machine, "Path", lambda place: file)
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
+    assert machine.allowed_cores() == cores
+
+
+def test_a_process_of_several_computes_on_its_own_device(monkeypatch):
+    monkeypatch.setattr(machine, "device", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("DR_PROCESSES", "2")
+    monkeypatch.delenv("RANK", raising=False)
+    assert machine.available_devices() == [torch.device("cuda", 0), torch.device("cuda", 1)]
+    monkeypatch.setenv("RANK", "1")
+    assert machine.available_devices() == [torch.device("cuda")]
+
+
+def test_each_part_of_a_model_is_in_its_mode_again_after_an_evaluation():
+    model = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Dropout())
+    model[1].eval()
+    with machine.evaluating(model, "fp32"):
+        assert not model[0].training
+    assert [part.training for part in model] == [True, False]
+
+
+def test_no_more_is_computed_in_advance_than_allowed():
+    taken = []
+    with ThreadPoolExecutor(1) as pool:
+        assert next(machine.in_order(pool, str, map(taken.append, range(99)), 3)) == "None"
+    assert len(taken) == 4
 
 
 @pytest.mark.parametrize("text", ["0", "two", "-1", "1.5"])
