@@ -139,16 +139,20 @@ def test_a_clock_that_is_set_takes_no_lock_from_a_living_holder(
     counted("clocks that are set while something is held or kept", 1)
 
 
-def test_a_stage_whose_lock_was_taken_over_is_not_finished(tmp_path):
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_stage_whose_lock_was_taken_over_is_not_finished_nor_removed(tmp_path, fails):
     @stage()
     def slow(folder):
         (folder / "made.txt").write_text("made")
         (tmp_path / "locks" / f"{made.name}.owner").write_text("another\ntoken\n")
+        if fails:
+            raise ValueError("half made")
 
     made, cache = slow(), Cache(tmp_path, announce=str)
     with pytest.raises(InputError, match="took its lock over"):
         cache.get(made)
     assert not cache.finished(made) and not (cache.draft(made) / "manifest.json").exists()
+    assert [path.name for path in cache.draft(made).iterdir()] == ["made.txt"]  # the new holder's
 
 
 BUILD = """
