@@ -58,6 +58,12 @@ def test_a_seed_that_was_trained_twice_counts_once(record):
     np.testing.assert_array_equal(per_seed(runs, "MRR@10", backwards), [[100, 50], [0, 0]])
 
 
+def test_a_repetition_is_a_run_of_its_own_and_what_another_study_shows_again_is_not(record):
+    first, again = (record("a", [0.5, 1.0]) for _ in range(2))
+    shown = record("a", [0.5, 1.0], study="other/table")
+    assert measured._distinct([first, again, shown]) == [first, again]
+
+
 def test_a_reciprocal_rank_tells_which_queries_are_answered_early(record):
     runs = [record("a", [1 / 3, 0.25, 0.0]), record("a", [0.0, 0.5, 0.0])]
     np.testing.assert_array_equal(per_query(runs, "Success@3"), [[100, 0, 0], [0, 100, 0]])
@@ -123,6 +129,19 @@ def test_a_pair_with_a_row_of_one_seed_has_no_p_value_unless_its_weights_are_wha
     )
     both = corrected_tests(pairs, runs, "MRR@10", as_trained=True)
     assert max(both.values()) < 0.01
+    few = {label: [Facts(**vars(own[0]))] for label, own in runs.items()}
+    for (one,) in few.values():  # of two documents
+        one.clusters = Clusters.named("document", ["x", "y"] * 30)
+    assert np.isnan([*corrected_tests(pairs, few, "MRR@10", as_trained=True).values()]).all()
+
+
+def test_seeds_of_different_code_do_not_tell_how_far_a_seed_moves_a_run(record, monkeypatch):
+    runs = [record("a", [0.5, 1.0], seed=seed, epoch=epoch) for seed, epoch in ((0, 1), (1, 2))]
+    monkeypatch.setattr(measured, "by_configuration", lambda: {"a": runs})
+    assert measured.repeated("MRR@10") == []
+    runs.append(record("a", [0.5, 0.5], seed=2, epoch=2))
+    (side,) = measured.repeated("MRR@10")
+    assert [*side.seeds] == [1, 2]
 
 
 def _untrained(record):

@@ -4,6 +4,7 @@ import math
 import sys
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -45,6 +46,22 @@ def begins(titles: list[str], bodies: list[str], n: int) -> list[tuple[str, ...]
         for text in texts
         for i in range(len(text))
     ]
+
+
+def test_a_text_that_begins_in_the_middle_of_a_word_begins_a_word():
+    class Store(SimpleNamespace):
+        def __len__(self) -> int:
+            return 2
+
+    store = Store(
+        title_offsets=np.array([0, 0, 0]),
+        text_offsets=np.array([0, 2, 4]),
+        title_ids=np.zeros(0, np.int32),
+        text_ids=np.array([5, 6, 6, 5]),  # 6 continues a word
+        continuation=np.arange(7) == 6,
+    )
+    (block,) = word_blocks(store)
+    assert (block.starts.tolist(), block.rows.tolist()) == ([0, 2, 3], [0, 1, 1])
 
 
 @pytest.mark.parametrize("seed", range(150))
