@@ -9,6 +9,7 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -129,6 +130,24 @@ def test_where_workers_have_gpus_what_needs_one_waits_for_it(tiny_recipe, tmp_pa
         and {"bm25_run", "scores"} <= asked.keys() - waiting
     )
     assert all(resources == {"GPU": 1} for kind, resources in asked.items() if kind in waiting)
+
+
+def test_a_stage_waits_for_all_that_it_is_made_from(tiny_recipe, cache):
+    waited = {}
+
+    def submit(function, run, made, cache, before, **options):
+        waited[made] = before
+        return made
+
+    run, cluster = lab.Run("t", "row", "smoke", tiny_recipe), object.__new__(Cluster)
+    cluster.client = SimpleNamespace(
+        submit=submit,
+        scheduler_info=lambda **_: {"workers": {}},
+        get_executor=lambda **_: SimpleNamespace(submit=lambda *_: SimpleNamespace()),
+    )
+    cluster.submit(None, run, cache)
+    stages = lab.pipeline(tiny_recipe).end.walk()
+    assert waited == {stage.key: [one.key for one in stage.inputs] for stage in stages}
 
 
 def test_every_stage_whose_code_asks_for_the_device_waits_for_a_gpu():
