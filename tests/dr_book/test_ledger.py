@@ -8,7 +8,16 @@ import pytest
 
 from dr_book import comparison, measured
 from dr_book.commands import main
-from dr_book.ledger import answer, counts, direction_only, ledger, over_claims, pairs, printed
+from dr_book.ledger import (
+    answer,
+    counts,
+    direction_only,
+    evidence,
+    ledger,
+    over_claims,
+    pairs,
+    printed,
+)
 from dr_book.papers import PAPERS, load_papers
 from dr_lib import lab, places
 from dr_lib.evaluation import Scores
@@ -185,6 +194,12 @@ def test_an_average_over_collections_is_judged_once_all_have_records_also_old_on
 def test_a_papers_difference_is_positive_where_less_is_better_and_less_was_taken():
     table = load_papers()["cdmae"].table("table6")
     assert printed(claim_of("cdmae-masking-cost"), table, "MAE", "CDMAE") == 0.7  # ms less
+
+
+def test_runs_of_one_day_are_one_look():
+    times = ("2026-01-01T00:00", "2026-01-01T09:00", "2026-01-02T00:00")
+    records = [made("s", "a", 0.5).model_copy(update={"created": time}) for time in times]
+    assert evidence(records)["looks"] == 2
 
 
 def test_only_an_order_is_supported_in_its_direction_alone():

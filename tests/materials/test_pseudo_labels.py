@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 
 from dr_lib.errors import InputError
-from dr_lib.materials.pseudo_labels import count_labels, label, probabilities, unlabelled_queries
+from dr_lib.materials.pseudo_labels import (
+    count_labels,
+    label,
+    probabilities,
+    pseudo_labels,
+    unlabelled_queries,
+)
 from dr_lib.materials.texts import Texts
+from dr_lib.retrieval import Ranking
+from dr_lib.training import Examples
 
 
 @pytest.fixture
@@ -122,3 +130,18 @@ def test_queries_of_every_split_but_train_are_held_out(tmp_path, tiny_tokenizer)
     unlabelled_queries.body(folder, file, tmp_path / "tokenizer", [collection])
     assert Texts.open(folder).strings["text"][:] == ["who wrote it", "why"]
     assert json.loads((folder / "counts.json").read_text())["held_out"] == 2
+
+
+def test_a_copy_of_what_the_teacher_takes_is_no_negative(tmp_path, tiny_tokenizer):
+    """Of three passages the last repeats the first."""
+    asked, found = tmp_path / "asked", tmp_path / "found"
+    for folder in (asked, found):
+        folder.mkdir()
+    Texts.write(asked, [[["what is masked"]]], tiny_tokenizer)
+    Ranking(["q"], np.array([[0, 1, 2]]), np.array([[3.0, 2.0, 1.0]])).save(found / "ranking")
+    np.save(found / "scores.npy", np.float32([[9, -9, -9]]))
+    collection = SimpleNamespace(passages=range(3), same_text=np.array([0, 1, 0]))
+    how = {"pool": "file", "s_pos": 0.9, "s_neg": 0.1, "probability": "sigmoid"}
+    pseudo_labels.body(tmp_path, asked, found, found, collection, **how)
+    made = Examples.open(tmp_path / "examples")
+    assert (made.positives.tolist(), made.negatives.tolist()) == ([0], [[1, -1]])
