@@ -32,7 +32,7 @@ from search_page import (
 from dr_book import figures, plan
 from dr_book.measured import Compared, difference, recorded, recorded_by_collection, value
 from dr_book.statistics import Estimate, cluster_mean
-from dr_book.tables import QUESTION_KINDS, named
+from dr_book.tables import QUESTION_KINDS, named, spell_seeds
 from dr_lib import collections, retrieval
 from dr_lib.collections import judged_rows
 from dr_lib.files import write_text
@@ -252,12 +252,12 @@ def bottleneck_figure() -> HTML:
         f"{name}: " + ", ".join(f"{named(one)} {gap.value:+.1f}" for one, gap in row.items())
         for name, row in rows.items()
     )
-    seeds = sorted({home.seed_count(one) for one in order})
+    seeds = [home.seed_count(one) for one in order]
     return figures.show(
         draw,
         f"Points over no pre-training. {alt}.",
         source="0 % / 100 %: hidden from the encoder, and from the decoder; else SimLM hides 30 %"
-        f" and 50 %, bag of words 30 %. Model of 2 layers; {_seeds(seeds)}; 95 % intervals.",
+        f" and 50 %, bag of words 30 %. Model of 2 layers; {spell_seeds(seeds)}; 95 % intervals.",
     )
 
 
@@ -476,8 +476,3 @@ def _dot(axes: Any, estimate: Estimate, place: float, colour: str) -> None:
     interval = estimate.interval()
     axes.plot([interval.low, interval.high], [place, place], color=colour, linewidth=1.8)
     axes.plot(estimate.value, place, "o", color=colour, markersize=6)
-
-
-def _seeds(numbers: Sequence[int]) -> str:
-    first = f"{numbers[0]} to " if len(numbers) > 1 else ""
-    return f"{first}{numbers[-1]} seed{'s' * (numbers[-1] > 1)}"

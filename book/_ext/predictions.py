@@ -14,7 +14,7 @@ from typing import Any
 
 from dr_book.measured import presentable, recorded, value
 from dr_book.papers import load_paper
-from dr_book.tables import named, seeds_in, spell_data, typographic
+from dr_book.tables import named, seeds_in, spell_data, spell_seeds, typographic
 from dr_lib.files import read_yaml
 
 QUESTIONS = Path(__file__).resolve().parents[1] / "teaching" / "predictions.yaml"
@@ -90,9 +90,7 @@ def values(asked: Mapping[str, Any]) -> dict[str, tuple[dict[str, float], str]]:
     runs = {label: runs[label] for label in asked["options"] if label in runs}
     if runs:
         means = {label: value(own, asked["measure"]).estimate.value for label, own in runs.items()}
-        numbers = [*map(seeds_in, runs.values())]
-        low, high = min(numbers), max(numbers)
-        seeds = f"{low} to {spell_seeds(high)}" if low < high else spell_seeds(high)
+        seeds = spell_seeds([*map(seeds_in, runs.values())])
         found["records"] = (
             means,
             f"In the book's records ({spell_data(runs)}; {seeds}), {asked['measure']} in percent",
@@ -112,8 +110,3 @@ def judged(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         for entry in entries
         if any(entry["counts"][state] for state in ("supported", "contradicted", "open"))
     ]
-
-
-def spell_seeds(number: int) -> str:
-    """A number of seeds in words: ``1 seed``, ``3 seeds``."""
-    return f"{number} seed{'s' if number != 1 else ''}"

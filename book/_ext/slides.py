@@ -57,8 +57,7 @@ h3:has(+ .broad) { margin-bottom: 0.4rem; }
 section:not(:has(.beside)) > h3 { font-size: 2em; }
 section:not(:has(.beside)) > h3 ~ :is(p, .formula) { font-size: 1.5em; }
 section:not(:has(.beside)) > h3 ~ p { max-width: 28em; }
-@media (max-width: 30rem) { section > h3 ~ .formula.formula { font-size: 0.98em; } }
-@media (max-width: 30rem) { .beside .formula { font-size: 0.98em; } }
+@media (max-width: 30rem) { section .formula { font-size: 0.98em !important; } }
 section > .beside { margin: auto 0; }
 section > h3 + :not(.beside), section > :is(h2, nav) { margin-top: auto; }
 section > p:last-of-type { margin-bottom: auto; }

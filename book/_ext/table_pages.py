@@ -22,12 +22,12 @@ from typing import Any
 
 from generated_pages import bibtex, counted_pairs, entry_badge, page_entry, short_name
 from IPython.display import HTML
-from predictions import QUESTIONS, judged, load_questions, prediction_html, spell_seeds
+from predictions import QUESTIONS, judged, load_questions, prediction_html
 from sphinx.application import Sphinx
 
 from dr_book.comparison import NOT_YET
 from dr_book.papers import load_papers
-from dr_book.tables import data_named, folded, per_cent, soft, typographic
+from dr_book.tables import data_named, folded, per_cent, soft, spell_seeds, typographic
 from dr_lib import places
 from dr_lib.files import read_yaml
 
@@ -313,12 +313,10 @@ def claims_html(entries: Sequence[Entry], *, sourced: bool = False) -> str:
     decided = judged(entries)
     data = {name: None for entry in decided for name in _listed(entry["collection"])}
     runs = [number for entry in decided for pair in entry["pairs"] for number in pair["seeds"]]
-    seeds = sorted({min(runs), max(runs)}) if runs else []
-    from_one_to = f"{seeds[0]} to " if len(seeds) > 1 else ""
     line = (
         f"Judged on {', '.join(map(data_named, data))}, {decided[0]['scale']} scale,"
-        f" {from_one_to}{spell_seeds(seeds[-1])}"
-        if seeds
+        f" {spell_seeds(runs)}"
+        if runs
         else ""
     )
     parts = [f"<ul>{''.join(items[:SHOWN])}</ul>"]

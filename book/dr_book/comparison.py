@@ -404,12 +404,12 @@ class Comparison:
         else:  # nothing that could be compared is run
             rows = [[*row[:2], row[3]] for row in rows]
         pairs = ["pairs, in points" if units == {"points"} else "pairs"] * bool(units)
-        made = tables.table(
-            ["claim of the paper", "verdict", *pairs, "in words"], rows, caption=about
+        return tables.table(
+            ["claim of the paper", "verdict", *pairs, "in words"],
+            rows,
+            caption=about,
+            layout="verdicts" if units else "",  # the words stand below the pairs
         )
-        # the words then stand below the pairs
-        kind = "table verdicts" if units else "table"
-        return HTML(made.data.replace('class="table"', f'class="{kind}"', 1))
 
 
 def pairs_cell(pairs: Sequence[Mapping[str, Any]], measure: str = "") -> Cell:

@@ -8,7 +8,7 @@ reaches a terminal. Pages: ideas/evaluation, practice/own-corpus.
 import html
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -339,7 +339,7 @@ def provenance(*sources: Mapping[str, Sequence[Record]]) -> str:
             f"{name} scale" for name in sorted({record.scale for record in everything})
         )
         line = f"{len(names)} collections, {passages} passages, {queries} queries, {scales}"
-    line += f"; {_from_to(seeds)} seed{'s' * (max(seeds) > 1)} a row" if seeds else ""
+    line += f"; {spell_seeds(seeds)} a row" if seeds else ""
     changed = [bool(record.commit.get("changed")) for record in everything]
     line += f". With uncommitted changes: {sum(changed):,} of {len(changed):,} runs" * any(changed)
     line += f". Records: {', '.join(files.values())}" if files else ""
@@ -351,6 +351,11 @@ def _from_to(numbers: Iterable[int]) -> str:
     ordered = sorted(numbers)
     least, most = f"{ordered[0]:,}", f"{ordered[-1]:,}"
     return most if least == most else f"{least} to {most}"
+
+
+def spell_seeds(numbers: Sequence[int] | Set[int]) -> str:
+    """Numbers of seeds: ``1 seed``, ``1 to 3 seeds``."""
+    return f"{_from_to(numbers)} seed{'s' * (max(numbers) != 1)}"
 
 
 def interval_cell(
@@ -395,7 +400,12 @@ def _cell(value: Cell, digits: int) -> str:
 
 
 def table(
-    columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, caption: str, digits: int = 1
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    *,
+    caption: str,
+    digits: int = 1,
+    layout: str = "",
 ) -> HTML:
     """Make a table.
 
@@ -404,6 +414,7 @@ def table(
         rows: cells; strings are escaped, floats rounded to `digits`, None becomes a dash.
         caption: what the table shows and in which unit; printed above the table.
         digits: decimals of floats.
+        layout: a further class of the table, for its style.
     """
     cells = [[_cell(cell, digits) for cell in row] for row in rows]
     numbers = [any('class="number"' in row[i] for row in cells) for i in range(len(columns))]
@@ -424,9 +435,10 @@ def table(
     names = longest if any(numbers[1:]) or not columns[2:] else 0
     style = f' style="--names:{names}"' if names > SHORT and "verdict" not in body else ""
     style = ' style="--least:3rem"' if 0 < longest <= RANKS else style
+    classes = f"table {layout}".strip()
     return HTML(
-        '<div class="dr-table"><table'
-        f' class="table"{style}><caption>{html.escape(typographic(caption))}</caption>'
+        f'<div class="dr-table"><table class="{classes}"{style}>'
+        f"<caption>{html.escape(typographic(caption))}</caption>"
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
