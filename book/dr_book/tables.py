@@ -8,7 +8,7 @@ reaches a terminal. Pages: ideas/evaluation, practice/own-corpus.
 import html
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -321,9 +321,9 @@ def provenance(*sources: Mapping[str, Sequence[Record]]) -> str:
         for label, records in source.items()
     }
     everything = [record for records in runs.values() for record in records]
-    seeds = {
+    seeds = [
         seeds_in(records) for records in runs.values() if any(record.training for record in records)
-    }
+    ]
     files = {
         record.study: f"[{record.study}](book/records/{record.scale}/{record.file_name})"
         for record in everything
@@ -353,7 +353,7 @@ def _from_to(numbers: Iterable[int]) -> str:
     return most if least == most else f"{least} to {most}"
 
 
-def spell_seeds(numbers: Sequence[int] | Set[int]) -> str:
+def spell_seeds(numbers: Sequence[int]) -> str:
     """Numbers of seeds: ``1 seed``, ``1 to 3 seeds``."""
     return f"{_from_to(numbers)} seed{'s' * (max(numbers) != 1)}"
 
