@@ -129,7 +129,7 @@ def test_of_several_texts_the_share_is_that_of_the_incomplete_one(store):
         first: TokenBatch
         second: TokenBatch
 
-    pair = [batch for batch in map(stream(store, BUDGET).batch, range(2))]
+    pair = list(map(stream(store, BUDGET).batch, range(2)))
     assert [share_of(Both(*pair)), share_of(Both(*reversed(pair)))] == [1 / 16, 1 / 16]
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from dr_lib.errors import InputError
 from dr_lib.stages import TimeIsUpError
-from dr_lib.training import TrainLog, TrainSettings, train
+from dr_lib.training import TrainLog, TrainSettings, machine, train
 from dr_lib.training.checkpoint import (
     checkpoint_folders,
     load_optimizer_tensors,
@@ -132,6 +132,13 @@ def test_a_run_that_goes_on_with_other_threads_says_so(tmp_path, killable, monke
         said = [str(one.message) for one in told if one.category is RuntimeWarning]
         assert log.threads == threads and len(said) == threads - 1
     assert "goes on with 2 threads and was begun with 1" in said[0] and "DR_THREADS=1" in said[0]
+
+
+def test_the_peak_of_memory_is_that_of_all_parts_of_a_run(tmp_path, killable, monkeypatch):
+    for most, stop in ((9, 6), (5, None)):
+        monkeypatch.setattr(machine, "peak_memory", lambda most=most: {"host": most})
+        log = killable.run(killable.Miniature(), tmp_path, stop_after=stop)
+    assert log.finished and log.peak_memory == {"host": 9}
 
 
 def test_nothing_of_a_resumed_run_lies_in_files_that_will_be_removed(tmp_path):
