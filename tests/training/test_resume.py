@@ -219,6 +219,15 @@ def test_a_finished_run_is_not_trained_again(tmp_path, killable):
     )
 
 
+def test_checkpoints_of_later_steps_do_not_count_among_the_last_two(tmp_path):
+    """A damaged one was passed over: the run goes on from an earlier one."""
+    module, _, optimizer = stepped(1)
+    for step in (5, 20, 10, 15):
+        save_checkpoint(tmp_path, step, module, optimizer, settings={}, progress={}, best={})
+    found = [path.name for path in checkpoint_folders(tmp_path)]
+    assert found == ["checkpoint-10", "checkpoint-15", "checkpoint-20"]
+
+
 def test_the_last_two_checkpoints_are_kept(unbroken):
     assert [path.name for path in checkpoint_folders(unbroken)] == ["checkpoint-20", LAST]
 
