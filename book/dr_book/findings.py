@@ -125,7 +125,10 @@ def advice(
     pair, count = (best, other), len(runs[best][0].query_ids)
     p = p_values[frozenset(pair)]
     gap = difference(runs[best], runs[other], measure)
-    ratio = detectable([pair], runs, measure)[pair] / max(means[best] - means[other], 1e-9)
+    # Holm tests the smallest p-value among the pairs that are not decided yet at this level
+    undecided = sum(p_values[frozenset(pair)] >= LEVEL for pair in pairs)
+    least = detectable([pair], runs, measure, LEVEL / max(undecided, 1))[pair]
+    ratio = least / max(means[best] - means[other], 1e-9)
     more = count * (ratio**2 - 1)
     text = prose(
         "verdict",

@@ -548,13 +548,17 @@ class Compared:
         return not self.why_open and bool(self.estimate.side())
 
     @property
-    def detectable(self) -> float:
-        """The difference that is detected with power 0.8; if all queries agree, the upper limit of
-        a share that is zero in all clusters (Clopper and Pearson 1934).
+    def agree(self) -> bool:
+        """Whether all clusters have the same value, so that there is no standard error."""
+        return self.estimate.error <= 1e-7
+
+    def detectable(self, level: float = 0.05) -> float:
+        """The difference that a test at this level detects with power 0.8; if all queries agree,
+        the upper limit of a share that is zero in all clusters (Clopper and Pearson 1934).
         """
-        if self.estimate.error > 1e-7:
-            return self.estimate.detectable
-        return 100 * (1 - 0.05 ** (1 / self.clusters))
+        if not self.agree:
+            return self.estimate.detectable(level)
+        return 100 * (1 - level ** (1 / self.clusters))
 
 
 FEWEST = 10
@@ -829,7 +833,8 @@ def per_seed(records: Sequence[Record], measure: str, like: Record | None = None
 
 def mean_intervals(runs: Runs, measure: str) -> dict[str, Interval]:
     """Label -> mean over queries and seeds in percent, with its 95 % interval, clipped to 0 and
-    100, which decides nothing with fewer clusters than `FEWEST`.
+    100, which decides nothing with fewer clusters than `FEWEST`. If all queries have the best or
+    the worst value, it reaches to the limit of a share that none of them shows.
 
     Raises:
         InputError: two configurations were measured on different queries.
@@ -840,10 +845,15 @@ def mean_intervals(runs: Runs, measure: str) -> dict[str, Interval]:
         check_same_queries([record for side in filled.values() for record in side.runs])
     within = possible(measure, difference=False)
     means = {label: compared([(1.0, side)]) for label, side in filled.items()}
-    return {
-        label: replace(mean.estimate.interval(within=within), decides=mean.effective >= FEWEST)
-        for label, mean in means.items()
-    }
+    intervals = {}
+    for label, mean in means.items():
+        found = mean.estimate.interval(within=within)
+        if mean.agree and np.isfinite(within).all() and np.isclose(found.mean, within).any():
+            reach = mean.detectable()
+            low, high = np.clip([found.mean - reach, found.mean + reach], *within)
+            found = replace(found, low=float(low), high=float(high))
+        intervals[label] = replace(found, decides=mean.effective >= FEWEST)
+    return intervals
 
 
 def _differences(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, Compared]:
@@ -886,11 +896,13 @@ def corrected_tests(
     return dict.fromkeys(gaps, np.nan) | dict(zip(tested, map(float, p_values), strict=True))
 
 
-def detectable(pairs: Sequence[Pair], runs: Runs, measure: str) -> dict[Pair, float]:
+def detectable(
+    pairs: Sequence[Pair], runs: Runs, measure: str, level: float = 0.05
+) -> dict[Pair, float]:
     """The smallest difference in points that is detectable with the queries and seeds of each pair,
-    with power 0.8 at level 0.05.
+    with power 0.8 at this level.
     """
-    return {pair: gap.detectable for pair, gap in _differences(pairs, runs, measure).items()}
+    return {pair: gap.detectable(level) for pair, gap in _differences(pairs, runs, measure).items()}
 
 
 def newest_states(records: Sequence[Record]) -> dict[str, str]:

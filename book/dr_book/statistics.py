@@ -119,10 +119,9 @@ class Estimate:
         half = self.p(np.copysign(margin, self.value)) / 2
         return half if inside > 0 else 1 - half
 
-    @property
-    def detectable(self) -> float:
-        """The true difference that a two-sided test at level 0.05 detects with power 0.8."""
-        return self._reach(0.025, 0.2)
+    def detectable(self, level: float = 0.05) -> float:
+        """The true difference that a two-sided test at this level detects with power 0.8."""
+        return self._reach(level / 2, 0.2)
 
     def _reach(self, *tails: float) -> float:
         """The distance from the value at which the tail probability begins, added up over `tails`:

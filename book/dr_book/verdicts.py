@@ -333,7 +333,7 @@ def _judged(claim: Claim, check: Check, runs: Mapping[str, Runs]) -> PairResult:
         high=interval.high,
         p=p,
         p_holm=1.0 if inside else p,
-        detectable=result.detectable,
+        detectable=result.detectable(),
         seeds=result.seeds,
         clusters=result.clusters,
         because=because,

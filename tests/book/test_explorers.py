@@ -69,7 +69,7 @@ def test_the_smallest_difference_is_the_librarys(run):
     code = f"return [it.detectable({differences.std(ddof=1)}, 400), it.needed(3, 30)];"
     found, needed = run("test-sets", code)
     # the page takes the normal distribution, the library Student's
-    assert found == pytest.approx(cluster_mean(differences).detectable, rel=0.005)
+    assert found == pytest.approx(cluster_mean(differences).detectable(), rel=0.005)
     assert needed == np.ceil(((stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) * 10) ** 2)
 
 
@@ -122,7 +122,7 @@ def test_squads_questions_show_less_than_as_many_independent_ones():
     (pair,) = (one for one in explorers.spreads(runs) if one["name"] == "SimLM and masked LM")
     asked = len(runs["simlm"][0].query_ids)
     alone = (stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) * pair["spread"] / asked**0.5
-    assert 2 < difference(runs["simlm"], runs["mlm"], "MRR@10").detectable / alone < 3
+    assert 2 < difference(runs["simlm"], runs["mlm"], "MRR@10").detectable() / alone < 3
 
 
 def test_text_is_only_ever_set_as_text():

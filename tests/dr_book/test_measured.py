@@ -109,6 +109,13 @@ def test_no_interval_of_a_share_leaves_0_to_100(record):
     assert (found.mean, found.low, found.high) == (62.5, 0.0, 100.0)
 
 
+@pytest.mark.parametrize(("value", "low", "high"), [(1.0, 83.8, 100.0), (0.0, 0.0, 16.2)])
+def test_a_share_that_all_queries_show_has_an_interval_of_one_side(record, value, low, high):
+    """Seventeen of seventeen: the share whose 17th power is 0.05 is 83.8 %."""
+    found = mean_intervals({"a": [record("a", np.full(17, value))]}, "MRR@10")["a"]
+    assert (found.mean, found.low, found.high) == pytest.approx((100 * value, low, high), abs=0.05)
+
+
 def test_tests_are_corrected_over_the_pairs_that_were_run(runs):
     pairs = [("ahead", "BM25"), ("level", "BM25"), ("ahead", "missing")]
     alone = corrected_tests(pairs[:1], runs, "MRR@10", as_trained=True)["ahead", "BM25"]

@@ -516,7 +516,7 @@ def test_more_seeds_and_more_articles_show_smaller_differences(parts):
         1.7 / 36 + 200 / (36 * 290) + 2 * 200 / (36 * 290) / 3 + 2 * 0.02 / 3
     )
     three, one, twice = (
-        parts.with_error(0.0, made, seeds, articles).detectable
+        parts.with_error(0.0, made, seeds, articles).detectable()
         for seeds, articles in ((3, None), (1, None), (3, 72))
     )
     assert twice < three < one
@@ -541,12 +541,12 @@ def test_half_a_point_takes_a_hundred_articles_and_articles_differ_by_the_gap(pa
     gaps = {pair: block.differences(*pair, "MRR@10") for pair in pairs}
     near = [pair for pair, own in gaps.items() if abs(own.mean()) < 1]
     alike = parts.parts_of(block, near, "MRR@10")
-    few, enough = (parts.with_error(0.0, alike, 3, articles).detectable for articles in (80, 100))
+    few, enough = (parts.with_error(0.0, alike, 3, articles).detectable() for articles in (80, 100))
     assert few > 0.5 > enough and len(near) >= 12
-    assert parts.with_error(0.0, alike, 3, 71).detectable < 0.6, "a little more, on SQuAD's"
+    assert parts.with_error(0.0, alike, 3, 71).detectable() < 0.6, "a little more, on SQuAD's"
     one, three = (parts.with_error(0.0, alike, seeds, 36).interval().high for seeds in (1, 3))
     assert three < 0.52 < 0.6 < one, "half a point apart is certain with three seeds alone"
-    ten = parts.with_error(0.0, alike, 10, 71).detectable
+    ten = parts.with_error(0.0, alike, 10, 71).detectable()
     assert ten < 0.4, f"ten seeds, as ideas/statistics says: {ten:.2f}"
     added = parts.shares(alike, 3)
     trainings = added["draws of a training"] + added["trainings as a whole"]

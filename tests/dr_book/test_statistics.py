@@ -177,7 +177,7 @@ def test_of_nested_articles_errors_are_as_rare_and_power_as_large_as_promised(in
             of_case = ((errors[case] ** 2, freedom), (seen[case], pooled))
             ours = Estimate(values[case], of_case)
             assert ours.interval().high - values[case] == pytest.approx(reach[case])
-            assert ours.detectable == pytest.approx(needed[case])
+            assert ours.detectable() == pytest.approx(needed[case])
             assert ours.interval(1 - ours.p()).low == pytest.approx(min(0, 2 * values[case]))
         return (np.abs(values) > reach).mean(), needed.mean()
 
@@ -395,12 +395,12 @@ def test_an_interval_ends_where_values_do():
 def test_of_one_cluster_nothing_is_known():
     alone = cluster_mean(np.ones(5), ["a"] * 5)
     assert alone.p() == 1.0 and alone.interval(within=(-1, 1)).low == -1
-    assert alone.detectable == cluster_mean(np.ones(1)).detectable == np.inf
+    assert alone.detectable() == cluster_mean(np.ones(1)).detectable() == np.inf
 
 
 def test_a_difference_as_large_as_is_detectable_is_found_four_times_in_five():
     rng, found = np.random.default_rng(0), 0
-    shift = cluster_mean(rng.normal(0, 1, 100_000)).detectable * np.sqrt(100_000 / 60)
+    shift = cluster_mean(rng.normal(0, 1, 100_000)).detectable() * np.sqrt(100_000 / 60)
     for _ in range(1000):
         found += cluster_mean(rng.normal(shift, 1, 60)).p() < 0.05
     assert 0.76 < found / 1000 < 0.84
