@@ -144,6 +144,14 @@ def test_a_pool_of_a_validation_leaves_copies_of_the_query_out_too(tmp_path):
     assert pool_ranks(asked, passages, pool).tolist() == [1]
 
 
+def test_each_of_the_queries_drawn_for_a_pool_leaves_itself_out(arguments, tmp_path):
+    ids, rows = arguments.queries("test")["id"][:], np.tile(np.arange(ARGUMENTS), (ARGUMENTS, 1))
+    Ranking(ids, rows, -rows.astype(np.float32)).save(tmp_path / "ranking")
+    pool = dev_pool(arguments, tmp_path, Finetuning(validation={"queries": 5, "split": "test"}))
+    assert len(pool.query_rows) == 5
+    assert pool.passage_rows[pool.itself].tolist() == pool.query_rows.tolist()
+
+
 def test_numbered_queries_are_not_the_passages_of_their_numbers(arguments):
     other = made([f"text {i}" for i in range(9)], {f"p{i}": "p8" for i in range(3)})
     asked = datasets.Dataset.from_dict(

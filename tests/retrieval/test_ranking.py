@@ -147,6 +147,13 @@ def test_rows_out_of_order_and_scores_that_are_no_numbers_are_refused(rows, scor
         Ranking(["first", "second"], np.array([good[0], *rows]), np.array([good[1], *scores]))
 
 
+def test_the_order_is_checked_of_more_queries_than_are_read_at_a_time():
+    rows, scores = np.tile([3, 4], (70_000, 1)), np.tile([2.0, 1.0], (70_000, 1))
+    scores[69_999] = 1.0, 2.0
+    with pytest.raises(InputError, match="ranking of query '69999'"):
+        Ranking([str(query) for query in range(70_000)], rows, scores)
+
+
 @pytest.mark.parametrize("row", [-2, 20, 2**31, 2**32 - 1])
 def test_rows_outside_the_collection_are_refused(row, tmp_path):
     with pytest.raises(InputError, match="from 0 to 19"):

@@ -123,6 +123,16 @@ def test_full_batches_train_bit_for_bit_as_without_shares(store, tmp_path):
     assert share_of(Wrapped(half.batch(0))) == half.batch(0).share
 
 
+def test_of_several_texts_the_share_is_that_of_the_incomplete_one(store):
+    @dataclass(frozen=True)
+    class Both:
+        first: TokenBatch
+        second: TokenBatch
+
+    pair = list(map(stream(store, BUDGET).batch, range(2)))
+    assert [share_of(Both(*pair)), share_of(Both(*reversed(pair)))] == [1 / 16, 1 / 16]
+
+
 def test_processes_that_take_turns_draw_as_one_would_and_those_that_share_a_batch_apart(
     tmp_path, killable
 ):

@@ -2,7 +2,9 @@
 
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from functools import cache
+from types import SimpleNamespace
 
 import datasets
 import numpy as np
@@ -239,6 +241,27 @@ def test_shapes_beyond_the_most_graphs_train_as_ever(trained, recorded, monkeypa
     expected, found = (trained("mlm", compiled=way, steps=30)[1] for way in (False, "graphs"))
     assert all(torch.equal(found[key], expected[key]) for key in expected)
     assert len(recorded) == 1
+
+
+def test_a_graph_serves_one_type_and_one_value_of_what_is_beside_the_tensors(monkeypatch):
+    @dataclass(frozen=True)
+    class Part:
+        values: torch.Tensor
+        factor: float
+
+    def record(step, generator, pool):
+        scalars = step()
+        copies = {"replay": lambda: scalars["loss"].copy_(step()["loss"]), "pool": lambda: None}
+        return SimpleNamespace(**copies), scalars
+
+    monkeypatch.setattr(loop, "WARM", 0)
+    monkeypatch.setattr(loop, "record", record)
+    graphs = loop.Graphs(
+        lambda part, share: {"loss": (part.values * part.factor).sum()}, torch.Generator()
+    )
+    for values in (torch.ones(2, dtype=torch.int64), torch.full((2,), 0.5)):
+        for factor in (1.0, 3.0):
+            assert graphs(Part(values, factor), 1.0)["loss"] == (values * factor).sum()
 
 
 @pytest.mark.parametrize("kind", [Finetuning, CrossEncoderTraining])

@@ -14,7 +14,7 @@ from torch import nn
 
 from dr_lib.errors import InputError
 from dr_lib.stages import TimeIsUpError
-from dr_lib.training import TrainLog, TrainSettings, train
+from dr_lib.training import TrainLog, TrainSettings, machine, train
 from dr_lib.training.checkpoint import (
     checkpoint_folders,
     load_optimizer_tensors,
@@ -134,6 +134,13 @@ def test_a_run_that_goes_on_with_other_threads_says_so(tmp_path, killable, monke
     assert "goes on with 2 threads and was begun with 1" in said[0] and "DR_THREADS=1" in said[0]
 
 
+def test_the_peak_of_memory_is_that_of_all_parts_of_a_run(tmp_path, killable, monkeypatch):
+    for most, stop in ((9, 6), (5, None)):
+        monkeypatch.setattr(machine, "peak_memory", lambda most=most: {"host": most})
+        log = killable.run(killable.Miniature(), tmp_path, stop_after=stop)
+    assert log.finished and log.peak_memory == {"host": 9}
+
+
 def test_nothing_of_a_resumed_run_lies_in_files_that_will_be_removed(tmp_path):
     module, _, optimizer = stepped(2)
     kept = {"settings": {}, "progress": {}, "best": {"w": torch.ones(5)}}
@@ -210,6 +217,15 @@ def test_a_finished_run_is_not_trained_again(tmp_path, killable):
     assert torch.equal(
         module.table.weight, load_file(tmp_path / LAST / "model.safetensors")["table.weight"]
     )
+
+
+def test_checkpoints_of_later_steps_do_not_count_among_the_last_two(tmp_path):
+    """A damaged one was passed over: the run goes on from an earlier one."""
+    module, _, optimizer = stepped(1)
+    for step in (5, 20, 10, 15):
+        save_checkpoint(tmp_path, step, module, optimizer, settings={}, progress={}, best={})
+    found = [path.name for path in checkpoint_folders(tmp_path)]
+    assert found == ["checkpoint-10", "checkpoint-15", "checkpoint-20"]
 
 
 def test_the_last_two_checkpoints_are_kept(unbroken):

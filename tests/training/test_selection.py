@@ -4,13 +4,15 @@ changes choice or weights; a profile is of the requested steps.
 
 import json
 import shutil
+import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 from dr_lib.errors import InputError
-from dr_lib.training import TrainingError, TrainSettings, Validation, train, watching
+from dr_lib.training import TrainingError, TrainSettings, Validation, loop, train, watching
 from dr_lib.training.checkpoint import module_tensors
 
 # the best is at 8; an equal one comes later
@@ -55,6 +57,26 @@ def test_a_look_does_not_disturb_the_training(killable, tmp_path):
         looked, tmp_path / "looked", validation=Validation(Scripted(), every=4, keep="last")
     )
     assert equal(looked, module_tensors(plain))
+
+
+def test_looks_and_checkpoints_take_none_of_the_seconds_of_training(
+    killable, tmp_path, monkeypatch
+):
+    later, score, save = [0], Scripted(), loop.save_checkpoint
+    clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + later[0])
+    monkeypatch.setattr(loop, "time", clock)
+
+    def slow(function):
+        def whole(*given, **named):
+            later[0] += 1000
+            return function(*given, **named)
+
+        return whole
+
+    monkeypatch.setattr(loop, "save_checkpoint", slow(save))
+    validation = Validation(slow(score), every=4)
+    log = killable.run(killable.Miniature(), tmp_path, validation=validation)
+    assert 0 < log.train_seconds < 1000 < 6000 < log.wall_seconds
 
 
 def test_the_last_update_is_always_looked_at(killable, tmp_path):
@@ -105,12 +127,13 @@ def test_a_finished_run_is_found_with_its_best_weights(killable, tmp_path):
     assert equal(again, module_tensors(first))
 
 
-def test_other_looks_are_another_run(killable, tmp_path):
+@pytest.mark.parametrize("other", [{"every": 5}, {"every": 4, "keep": "last"}])
+def test_other_looks_are_another_run(killable, tmp_path, other):
     killable.run(
         killable.Miniature(), tmp_path, stop_after=6, validation=Validation(Scripted(), every=4)
     )
     with pytest.raises(InputError, match="validation"):
-        killable.run(killable.Miniature(), tmp_path, validation=Validation(Scripted(), every=5))
+        killable.run(killable.Miniature(), tmp_path, validation=Validation(Scripted(), **other))
 
 
 def test_a_score_that_is_no_number_ends_the_training_with_its_step(killable, tmp_path):

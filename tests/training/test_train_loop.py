@@ -3,6 +3,7 @@ book's own parts.
 """
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import datasets
 import numpy as np
@@ -19,6 +20,7 @@ from dr_lib.training import (
     Examples,
     RetrievalBatches,
     TrainingError,
+    TrainLog,
     TrainSettings,
     train,
 )
@@ -184,7 +186,9 @@ def test_log_rows_are_means_over_their_updates(tmp_path, regression, gaussian_ba
     np.testing.assert_array_equal(pairs.column("lr"), every.column("lr")[1::2])
 
 
-def test_tokens_counted_are_real_ones(tmp_path, make_token_batch):
+@pytest.mark.parametrize("stop", [None, 3])
+def test_tokens_counted_are_real_ones(tmp_path, make_token_batch, stop):
+    """Also those of a row of the log that a resumed run ends."""
     ids = np.array([[2, 7, 8, 3], [2, 7, 3, 0], [2, 3, 0, 0]])
 
     class Embedding(nn.Module):
@@ -195,16 +199,15 @@ def test_tokens_counted_are_real_ones(tmp_path, make_token_batch):
         def forward(self, batch, generator):
             return {"loss": self.table(batch.input_ids).square().mean()}
 
-    log = run(
-        Embedding(), lambda step: make_token_batch(ids, np.arange(3)), tmp_path, accumulation=2
-    )
+    settings = TrainSettings(steps=6, learning_rate=0.05, precision="fp32", accumulation=2)
+    for until in dict.fromkeys((stop, None)):
+        made = Embedding(), lambda step: make_token_batch(ids, np.arange(3)), settings, tmp_path
+        log = train_until(until, *made, title="test")
     assert log.tokens == 6 * 2 * 9
     assert log.tokens_per_second > 0
 
 
 def test_the_log_on_disk_is_the_log_returned(tmp_path, regression, gaussian_batches):
-    from dr_lib.training import TrainLog
-
     log = run(regression(), gaussian_batches, tmp_path)
     assert TrainLog.load(tmp_path / "log.json") == log
     assert log.finished
@@ -301,6 +304,14 @@ def test_the_bar_tells_the_share_of_what_a_gpu_can_compute(counted, tmp_path, mo
     assert (f"MFU {2 * 2 * 5 * 8 * 4 / 5 / 256:.0%}" in told) is ("MFU" in told) is counted
 
 
+def test_the_peak_of_several_processes_is_that_of_all_their_devices(monkeypatch):
+    monkeypatch.setattr("dr_lib.training.machine.most_operations", lambda where, kind: 8.0)
+    four = SimpleNamespace(device=torch.device("cpu"), num_processes=4)
+    meter = loop_module.Meter(four, TrainLog(title="t", steps=1), noted=0.0)
+    meter.row, meter.tokens, meter.seconds, meter.operations = {"loss": [1.0]}, 8, 1.0, 2.0
+    assert meter.progress_text(0.1).endswith("8 tokens/s, MFU 50%")
+
+
 class Poisoned(nn.Module):
     """Its loss (or its gradient alone) is NaN for the batch whose first row is 33."""
 
@@ -345,6 +356,12 @@ def test_a_gradient_that_is_not_finite_stops_and_names_all_rows_of_the_step(tmp_
         TrainingError, match=r"gradient of step 6 .*rows 30, 31, 32; micro-step 11: rows 33, 34, 35"
     ):
         train_poisoned(Poisoned("gradient"), numbered, tmp_path)
+
+
+def test_of_two_processes_that_take_turns_the_guilty_one_names_its_own_rows(numbered):
+    turns = loop_module.MicroSteps(accumulation=4, processes=2, process=0, together=False)
+    told = loop_module.not_finite("t", numbered, turns, 6, "loss", 1)
+    assert told.startswith("t: the loss of step 2 is not finite (micro-step 7: rows 21, 22, 23).")
 
 
 def test_weights_and_last_checkpoint_are_untouched_by_the_bad_step(tmp_path, numbered):
