@@ -116,6 +116,8 @@ def test_the_first_scoring_has_no_dropout_and_leaves_the_mode(batches, encoder):
     module = Reranker(model, changed(gradient="released"))
     assert torch.equal(module.hardest(batch, 4), module.hardest(batch, 4))
     assert model.training
+    module.eval().hardest(batch, 4)
+    assert not model.training
 
 
 def test_r_drop_adds_the_disagreement_of_two_passes(batches, encoder, monkeypatch):
