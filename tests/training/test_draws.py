@@ -83,14 +83,15 @@ def test_windows_of_negatives_are_disjoint_until_the_list_is_used_up(examples):
     assert set(ring) == listed(examples, 0)
 
 
-def test_window_arithmetic_is_the_loaders(examples):
+@pytest.mark.parametrize("seed", [0, 3])
+def test_window_arithmetic_is_the_loaders(examples, seed):
     """Start at (epoch + seed) * count modulo the length of the list, in one fixed order per query
     and seed.
     """
-    order = draw_negatives(examples, np.array([0]), 30, seed=0, epoch=0)[0]
+    order = draw_negatives(examples, np.array([0]), 30, seed=seed, epoch=0)[0]
     for epoch in range(9):
-        drawn = draw_negatives(examples, np.array([0]), 4, seed=0, epoch=epoch)[0]
-        np.testing.assert_array_equal(drawn, np.roll(order, -(epoch * 4 % 30))[:4])
+        drawn = draw_negatives(examples, np.array([0]), 4, seed=seed, epoch=epoch)[0]
+        np.testing.assert_array_equal(drawn, np.roll(order, -((epoch + seed) * 4 % 30))[:4])
 
 
 def test_a_list_that_is_long_enough_gives_distinct_listed_negatives(examples):
