@@ -304,9 +304,8 @@ def _joined_pairs(test: Sequence[Record], dev: Sequence[Record]) -> list[Record]
     """The runs of a method over both splits; a seed measured on only one of them is left out until
     the other is there.
     """
-    seeds = {record.seed for record in test} & {record.seed for record in dev}
-    pairs = ([record for record in records if record.seed in seeds] for records in (test, dev))
-    return [joined(*pair) for pair in zip(*pairs, strict=True)]
+    of_seed = {record.seed: record for record in dev}
+    return [joined(record, of_seed[record.seed]) for record in test if record.seed in of_seed]
 
 
 # Contrasts ----------------------------------------------------------------------------------------

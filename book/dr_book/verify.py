@@ -7,6 +7,7 @@ compare. Page of the book: reference/records.
   pairs of trainings of one recipe are within it; if fewer than 80 would be, it is widened to
   include 95.
 - **different**: the means differ by more than two trainings of one recipe do in 95 of 100 cases.
+- **not shown**: they lie in between.
 
 Processors round differently, and training amplifies this until the weights are as far from the
 recorded ones as those of another seed. So the seeds tell how much a faithful run may differ: a

@@ -69,7 +69,7 @@ def uniform(
 ) -> Tensor:
     """Draw exactly `max(1, round(rate x pieces))` pieces of each passage, regardless of words.
 
-    BERT's first masks, and those of CDMAE's encoder.
+    BERT's first masks, and those of CDMAE's encoder with `unit="piece"`.
 
     Args:
         batch: passages; only `special` and `attention_mask` are read.

@@ -4,7 +4,7 @@ A word is a piece and the pieces that continue it. Titles and bodies are separat
 that no n-gram crosses from one to the other or to the next passage.
 
 What is counted are 64-bit hashes: of a word's pieces, and of an n-gram's words. Among a billion
-distinct n-grams, a collision happens in one collection of thirty; colliding n-grams are counted
+distinct n-grams, a collision happens in one collection of 37; colliding n-grams are counted
 together. For each order the hashes are distributed to buckets on disk, which are counted one after
 another: time and disk space grow linearly with the collection, memory with the number of n-grams
 that are kept. Page: ideas/masking.

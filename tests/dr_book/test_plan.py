@@ -99,12 +99,14 @@ def test_a_run_is_joined_with_that_of_its_seed_and_no_cluster_with_its_namesake(
     clusters = Clusters.named("document", ["x", "x", "y"])
     test, dev = (
         [record("a", [seed] * 3, seed=seed, clusters=clusters, query_ids=[*ids]) for seed in seeds]
-        for ids, seeds in (("abc", (0, 1)), ("def", (1, 2)))
+        for ids, seeds in (("abc", (0, 1, 2)), ("def", (3, 2, 1)))
     )
-    test[1].model_copy = lambda update: SimpleNamespace(**update)
-    (both,) = plan._joined_pairs(test, dev)
-    assert both.measured.per_query("MRR@10").tolist() == [1] * 6
-    assert sorted(both.clusters.names) == ["dev x", "dev y", "x", "y"]
+    for run in test:
+        run.model_copy = lambda update: SimpleNamespace(**update)
+    pairs = plan._joined_pairs(test, dev)
+    found = [both.measured.per_query("MRR@10").tolist() for both in pairs]
+    assert found == [[1] * 6, [2] * 6]
+    assert sorted(pairs[0].clusters.names) == ["dev x", "dev y", "x", "y"]
 
 
 def test_a_block_and_a_table_say_the_same_of_a_difference():
