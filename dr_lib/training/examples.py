@@ -493,7 +493,7 @@ def draw_negatives(
         `[batch, count]` int64 passage rows, never a known positive of the query. They are the
         cyclic window of the shuffled list that starts at (epoch + seed) * count. A list shorter
         than `count` is taken whole and filled up with random passages, other ones in each epoch; no
-        passage comes twice while others are left.
+        passage comes twice if there are enough of them.
     """
     listed = examples.negatives[chosen].astype(np.int64)
     available = (listed >= 0).sum(axis=1)

@@ -440,6 +440,24 @@ def test_dev_queries_may_choose_what_is_reported_on_another_collection(
     assert pipeline(there).retriever.key == pipeline(recipe).retriever.key
 
 
+def test_looks_read_passages_with_the_encoder_of_passages(untrained, shared, tmp_path, monkeypatch):
+    recipe = untrained.with_(finetuning__shared=False, finetuning__validation=LOOKS)
+    chosen, seen = pipeline(recipe).retriever, []
+
+    def mrr(pool, queries, passages, *encoders, **_):
+        seen.append(encoders)
+        return np.zeros(1)
+
+    def train(module, *_, validation, **__):
+        validation.score(module)
+        assert seen == [(module.encoder, module.passage_encoder)] and None not in seen[0]
+
+    monkeypatch.setattr("dr_lib.training.bi_encoder.pool_mrr", mrr)
+    monkeypatch.setattr("dr_lib.training.bi_encoder.train", train)
+    chosen.function(tmp_path, **shared.inputs(chosen))
+    assert len(seen) == 1
+
+
 def test_the_looks_are_logged_and_the_best_of_them_is_kept(untrained, shared, monkeypatch):
     recipe = untrained.with_(finetuning__steps=6, finetuning__validation=LOOKS)
     scores = iter([0.1, 0.9, 0.2])

@@ -14,10 +14,16 @@ from torch import nn
 
 from dr_lib.errors import InputError
 from dr_lib.models import CrossEncoder, LateInteraction, best_matches, save_masked_lm
-from dr_lib.retrieval import Ranking
-from dr_lib.retrieval.reranking import load_scorer, rerank, score_pairs, teacher_scores
+from dr_lib.retrieval import Bm25, Ranking
+from dr_lib.retrieval.reranking import (
+    bm25_teacher_scores,
+    load_scorer,
+    rerank,
+    score_pairs,
+    teacher_scores,
+)
 from dr_lib.tokens import TokenStore
-from dr_lib.training import TeacherScores, training_examples
+from dr_lib.training import Examples, TeacherScores, training_examples
 
 
 @pytest.fixture(scope="module")
@@ -205,6 +211,21 @@ def test_a_teacher_scores_every_positive_and_every_listed_negative(
         training_examples(collection, tmp_path), np.array([0]), np.array([[2, 5, 11]])
     )
     np.testing.assert_allclose(taught, [[found.positives[1], negatives[0], np.nan]], atol=1e-5)
+
+
+def test_bm25_teaches_the_queries_that_are_learned(tmp_path):
+    told = datasets.Dataset.from_dict(
+        {"title": [""] * 3, "text": ["red fox", "dog", "blue blue fox"]}
+    )
+    index = Bm25.build(told, tmp_path / "index")
+    asked = SimpleNamespace(queries={"train": {"text": ["dog", "red", "blue fox"]}}.get)
+    Examples.of([2], [[2]], [[0, -1, 1]], passages=3).save(tmp_path / "examples")
+    bm25_teacher_scores.body(tmp_path, tmp_path, asked, tmp_path / "examples")
+    found = TeacherScores.open(tmp_path)
+    ranking = index.search(["blue fox"], 2)
+    scores = dict(zip(ranking.rows[0].tolist(), ranking.scores[0].tolist(), strict=True))
+    assert found.positives.tolist() == [scores[2]]
+    np.testing.assert_array_equal(found.negatives, np.array([[scores[0], np.nan, 0.0]], "f4"))
 
 
 def test_bf16_is_close_to_fp32(stores, encoder, ranking):

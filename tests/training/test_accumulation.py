@@ -123,6 +123,16 @@ def test_full_batches_train_bit_for_bit_as_without_shares(store, tmp_path):
     assert share_of(Wrapped(half.batch(0))) == half.batch(0).share
 
 
+def test_alone_an_incomplete_micro_batch_is_the_whole_update(store, tmp_path):
+    batch = min(map(stream(store, BUDGET).batch, range(2)), key=len)
+    settings, norms = TrainSettings(steps=1, learning_rate=0.1, precision="fp32"), []
+    for share in (batch.share, 1.0):
+        made, place = replace(batch, share=share), tmp_path / str(share)
+        log = train(Counted(), lambda _, made=made: made, settings, place, title="t")
+        norms += [log.rows[0]["loss"], log.rows[0]["grad_norm"]]
+    assert batch.share == 1 / 16 and norms[:2] == norms[2:]
+
+
 def test_of_several_texts_the_share_is_that_of_the_incomplete_one(store):
     @dataclass(frozen=True)
     class Both:

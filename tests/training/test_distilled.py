@@ -70,6 +70,10 @@ def test_divergence_is_that_of_the_passages_the_teacher_has_read(batch, unread):
     queries, passages = (t.detach().double().numpy() for t in student.vectors(batch))
     expected = by_hand(queries, passages, teacher.double().numpy(), 0.1)
     assert parts["divergence_loss"].item() == pytest.approx(expected, rel=1e-5)
+    student.temperature = 0.3  # in the warm-up
+    warm = student.divergence(*student.vectors(batch), teacher).item()
+    assert warm == pytest.approx(by_hand(queries, passages, teacher.double().numpy(), 0.3))
+    student.temperature = 0.1
     student.settings = Distillation(temperature=0.1, mean="element")
     assert student(replace(batch, teacher_scores=teacher), torch.Generator())[
         "divergence_loss"

@@ -1,5 +1,6 @@
 """Examples of fine-tuning: drawn, joined by query, concatenated, against sets of single queries."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -49,7 +50,9 @@ def test_a_query_that_is_the_only_passage_left_is_refused():
     with pytest.raises(InputError, match="or the query itself"):
         Examples(**positive, **none, passages=2)
     examples = Examples(**positive, **none, passages=3)
-    assert draw_negatives(examples, np.array([0]), 1, seed=0, epoch=0).tolist() == [[2]]
+    for count in (1, 2):
+        drawn = draw_negatives(examples, np.array([0]), count, seed=0, epoch=0)
+        assert drawn.tolist() == [[2] * count]
 
 
 def test_training_queries_without_a_positive_are_said_to_be_none(tmp_path):
@@ -138,6 +141,14 @@ def test_positives_are_united_and_are_nobodys_negatives(depths):
         assert positives == own.get(row, set()) | more.get(row, set())
         wanted = dict.fromkeys([*listed.get(row, []), *others.get(row, [])])
         assert kept[row] == [passage for passage in wanted if passage not in positives]
+
+
+@pytest.mark.parametrize(("known", "united"), [((5, 7), [5, 6, 7]), (None, [-1, 6, 7])])
+def test_queries_that_are_passages_are_known_of_both(known, united):
+    first, second = (Examples.of(rows, [[0], [1]], passages=9) for rows in ([0, 2], [1, 2]))
+    first = replace(first, itself=None if known is None else np.array(known))
+    merged = merge_examples(first, replace(second, itself=np.array([6, 7])))
+    assert merged.itself.tolist() == united
 
 
 def test_equal_hashes_get_one_row_in_order_of_appearance():

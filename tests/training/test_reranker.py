@@ -2,6 +2,8 @@
 learns.
 """
 
+import shutil
+
 import datasets
 import numpy as np
 import pytest
@@ -11,11 +13,12 @@ from torch.nn import functional
 
 from dr_lib.materials.pairs import Context, PairRow, store_pairs
 from dr_lib.models import CrossEncoder, bert, save_masked_lm
-from dr_lib.tokens import TokenBatch, TokenStore
+from dr_lib.tokens import Layout, TokenBatch, TokenStore
 from dr_lib.tokens.store import to_device
 from dr_lib.training import (
     CrossEncoderTraining,
     Examples,
+    Finetuning,
     Reranker,
     RetrievalBatches,
     TrainSettings,
@@ -23,7 +26,7 @@ from dr_lib.training import (
     train,
 )
 from dr_lib.training.batches import PairBatches
-from dr_lib.training.reranker import dialogue_cross_encoder
+from dr_lib.training.reranker import cross_encoder, dialogue_cross_encoder, late_interaction
 
 EIGHT = CrossEncoderTraining(negatives=7)
 
@@ -116,6 +119,8 @@ def test_the_first_scoring_has_no_dropout_and_leaves_the_mode(batches, encoder):
     module = Reranker(model, changed(gradient="released"))
     assert torch.equal(module.hardest(batch, 4), module.hardest(batch, 4))
     assert model.training
+    module.eval().hardest(batch, 4)
+    assert not model.training
 
 
 def test_r_drop_adds_the_disagreement_of_two_passes(batches, encoder, monkeypatch):
@@ -261,3 +266,29 @@ def test_a_context_never_has_a_right_response_beside_it_as_a_wrong_one(
             assert (response in right[context]) == (number % 4 == 0)
             told.add(response)
     assert len(seen) == 30 and told == {*map(pieces, responses)}
+
+
+@pytest.mark.parametrize("kind", [cross_encoder, late_interaction])
+def test_head_loop_and_batches_are_drawn_by_the_seed_of_the_stage(
+    kind, stores, tiny_bert, tiny_tokenizer, tmp_path, monkeypatch
+):
+    save_masked_lm(tiny_bert(), tiny_tokenizer, tmp_path / "base")
+    for name, store in zip(("queries", "passages"), stores, strict=True):
+        shutil.copytree(store.folder, tmp_path / name / "store")
+    Examples.of(np.arange(12), np.arange(12)[:, None], passages=12).save(tmp_path / "examples")
+    if kind is cross_encoder:
+        how = {"training": changed(batch_queries=4), "loss": "listwise", "title": True}
+    else:
+        how = {"training": Finetuning(batch_queries=4, negatives=2), "layout": Layout()}
+    places, seen = [tmp_path / name for name in ("base", "passages", "queries", "examples")], []
+
+    def train(module, batch, settings, *_, **__):
+        weights = torch.cat([part.flatten() for part in module.parameters()])
+        seen.append((settings.seed, weights.tolist(), repr(batch(0))))
+
+    monkeypatch.setattr(reranker, "train", train)
+    for number, seed in enumerate((3, 3, 4)):
+        kind.body(tmp_path / str(number), *places, **how, dropout=None, seed=seed)
+    first, again, other = seen
+    assert first == again and (first[0], other[0]) == (3, 4)
+    assert all(part != another for part, another in zip(first, other, strict=True))

@@ -298,6 +298,17 @@ def test_a_checkpoint_of_other_settings_is_refused_and_left_alone(tmp_path, chan
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
+def test_a_run_is_not_continued_in_the_precision_of_another_machine(
+    tmp_path, killable, monkeypatch
+):
+    auto = killable.SETTINGS.model_copy(update={"precision": "auto"})
+    monkeypatch.setattr(machine, "has_bf16", lambda where: False)
+    killable.run(killable.Miniature(), tmp_path, settings=auto, stop_after=5)
+    monkeypatch.setattr(machine, "has_bf16", lambda where: True)
+    with pytest.raises(InputError, match="precision was fp32 and is bf16"):
+        killable.run(killable.Miniature(), tmp_path, settings=auto)
+
+
 def test_other_checkpoint_and_log_intervals_may_be_continued(tmp_path, killable):
     killable.run(killable.Miniature(), tmp_path, stop_after=5)
     relaxed = killable.SETTINGS.model_copy(update={"checkpoint_every": 50, "log_every": 12})

@@ -278,3 +278,5 @@ def test_every_epoch_visits_everything_once_in_an_order_of_its_own():
     ]
     assert not companions[0] & companions[1] and not companions[1] & companions[2]
     assert np.array_equal(EpochSampler(things, batch_size=6, seed=4).of(5)[1], sampler.of(5)[1])
+    # and no epoch of one seed is one of another
+    assert not np.array_equal(EpochSampler(things, batch_size=24, seed=5).of(0)[1], epochs[1])

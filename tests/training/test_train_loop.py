@@ -207,6 +207,12 @@ def test_tokens_counted_are_real_ones(tmp_path, make_token_batch, stop):
     assert log.tokens_per_second > 0
 
 
+def test_a_column_has_no_number_where_a_row_has_none():
+    log = TrainLog(title="t", steps=2, rows=[{"step": 1, "loss": 2.0}, {"step": 2, "other": 3.0}])
+    assert log.names == ("step", "loss", "other")
+    np.testing.assert_array_equal(log.column("loss"), [2.0, np.nan])
+
+
 def test_the_log_on_disk_is_the_log_returned(tmp_path, regression, gaussian_batches):
     log = run(regression(), gaussian_batches, tmp_path)
     assert TrainLog.load(tmp_path / "log.json") == log
