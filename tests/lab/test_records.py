@@ -24,7 +24,8 @@ from dr_lib.errors import InputError
 from dr_lib.evaluation import Clusters, Scores
 from dr_lib.files import json_digest, read_json
 from dr_lib.lab import Record, load_record, load_records, publish
-from dr_lib.lab.records import Shared, _record, read_records, save_records
+from dr_lib.lab.records import Shared, _record, read_records, save_records, training_log
+from dr_lib.training import TrainLog
 from tests.golden import golden
 
 GOLDEN = read_json(golden.RECORDED)
@@ -520,3 +521,11 @@ def test_other_queries_of_a_study_lie_in_its_file_and_are_read_alone(book):
     for study in studies:
         assert [record.study for record in load_records(book / "laptop", study)] == [study]
     assert load_records(book / "laptop", "plan/core-x") == []
+
+
+@pytest.mark.parametrize("count", [1, 50, 51, 777])
+def test_a_curve_has_about_fifty_rows_from_the_first_to_the_last(tmp_path, count):
+    rows = [{"step": step, "loss": 1 / step} for step in range(1, count + 1)]
+    TrainLog(title="t", steps=count, rows=rows).save(tmp_path / "log.json")
+    steps = training_log(tmp_path / "log.json")["curve"]["step"]
+    assert (steps[0], steps[-1], len(steps)) == (1, count, min(count, 50))

@@ -122,6 +122,19 @@ def test_pair_is_the_weighted_sum_of_its_parts(alpha):
     torch.testing.assert_close(losses.pair(queries, passages, alpha=alpha), expected)
 
 
+@pytest.mark.parametrize("masked", [True, False])
+def test_both_parts_contrast_known_positives_or_neither_does(masked):
+    queries, passages = as_tensors(*vectors(n=2))
+    known = torch.zeros(3, 6, dtype=torch.bool)
+    known[0, 3] = True
+    how = {"alpha": 0.4, "temperature": 1.0, "normalise": False, "blocks": "query_passage"}
+    found, _ = losses.pair_and_accuracy(
+        queries, passages, **how, known_positives=known, mask_positives=masked
+    )
+    expected = losses.pair(queries, passages, alpha=0.4, known_positives=known if masked else None)
+    torch.testing.assert_close(found, expected)
+
+
 def test_bf16_inputs_are_worked_out_in_float32():
     queries, passages = (t.bfloat16() for t in as_tensors(*vectors()))
     with torch.autocast("cpu", torch.bfloat16):

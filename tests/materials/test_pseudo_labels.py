@@ -120,7 +120,9 @@ def test_counts_are_those_of_the_labels(scores, rows):
 
 def test_queries_of_every_split_but_train_are_held_out(tmp_path, tiny_tokenizer):
     asked = {"train": "who wrote it", "dev": "what is dense", "test": "where is york"}
-    collection = SimpleNamespace(splits=list(asked), queries=lambda split: {"text": [asked[split]]})
+    collection = SimpleNamespace(
+        splits=list(asked), queries=lambda split: {"text": [f" {asked[split]} "]}
+    )
     lines = [{"_id": str(row), "text": text} for row, text in enumerate([*asked.values(), "why"])]
     file = tmp_path / "queries.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))

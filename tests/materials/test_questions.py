@@ -319,6 +319,18 @@ def test_negatives_are_the_best_of_the_retriever_without_the_positives(asked):
         assert {*others[:2]} <= {*examples.negatives[place].tolist()} and len(others) > 0
 
 
+def test_a_sample_of_questions_is_drawn_by_its_seed_and_lies_in_a_larger_one(
+    asked, tiny_tokenizer, tmp_path
+):
+    drawn = {}
+    for seed, limit in ((0, 2), (0, 5), (1, 2), (2, 2)):
+        (folder := tmp_path / f"{seed}-{limit}").mkdir()
+        generated_pairs.body(**asked | {"folder": folder, "seed": seed, "limit": limit})
+        assert read_json(folder / "counts.json")["filtered"] == limit
+        drawn[seed, limit] = frozenset(words(folder / "queries", tiny_tokenizer))
+    assert drawn[0, 2] <= drawn[0, 5] and len({drawn[seed, 2] for seed in range(3)}) > 1
+
+
 def test_no_question_left_is_an_error_with_a_way_out(asked):
     with pytest.raises(InputError, match="weaker filter"):
         generated_pairs.body(**asked | {"limit": 0})

@@ -96,6 +96,12 @@ def test_unequal_vocabularies_are_refused_with_both_sizes(tiny_bert, tiny_tokeni
         InputError, match=rf"generator: vocabulary of 64 .* {len(tiny_tokenizer)} pieces"
     ):
         check_tokenizer(small.config, tiny_tokenizer, role="generator")
+    config, pieces = tiny_bert().config, len(tiny_tokenizer)
+    config.vocab_size = pieces + 127  # rounded up for speed
+    check_tokenizer(config, tiny_tokenizer)
+    config.vocab_size = pieces + 128
+    with pytest.raises(InputError, match=f"vocabulary of {pieces + 128} "):
+        check_tokenizer(config, tiny_tokenizer)
 
 
 def test_other_padding_id_is_refused(tiny_bert, tiny_tokenizer):
@@ -201,8 +207,12 @@ def test_weights_rounded_to_bfloat16_work_too(any_model, batch):
         assert torch.cosine_similarity(found.float(), exact).min() > 0.999
 
 
-def test_dropout_is_drawn_in_training_only(tiny_bert, batch):
-    model = tiny_bert(dropout=0.3)
+@pytest.mark.parametrize("of", ["", "attention.self.dropout"])
+def test_dropout_is_drawn_in_training_only(tiny_bert, batch, of):
+    model = tiny_bert(dropout=0.3, layers=1)
+    for name, part in model.named_modules():
+        if isinstance(part, torch.nn.Dropout) and not name.endswith(of):
+            part.p = 0.0
     torch.testing.assert_close(first_states(model, batch), first_states(model, batch))
     model.train()
     assert not torch.allclose(first_states(model, batch), first_states(model, batch))

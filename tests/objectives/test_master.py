@@ -164,6 +164,15 @@ def test_tasks_left_out_change_no_other_decoder(make):
     )
 
 
+def test_no_decoder_of_one_seed_is_one_of_another(make):
+    drawn = [
+        decoder.layers[0].output.dense.weight.sum().item()
+        for seed in (0, 1)
+        for decoder in make("master", init_seed=seed).decoders.values()
+    ]
+    assert len({*drawn}) == len(drawn) == 10
+
+
 def test_decoders_are_drawn_anew_with_the_usual_spread(make):
     objective = make("master")
     for decoder in objective.decoders.values():

@@ -2,6 +2,8 @@
 and against the pairs' labels.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional
@@ -111,6 +113,25 @@ def test_every_second_pair_is_a_random_one_and_none_of_these_is_true(source, pai
                 and [*title, *second[len(title) : len(title) + bool(title)], *text][: len(second)]
                 == second
             )
+
+
+@pytest.mark.parametrize("title", ["none", "pair"])
+def test_titles_are_read_where_the_layout_says_so(source, title):
+    layout = source.layout.model_copy(update={"title": title})
+    read = objectives.method("nsp").batches(
+        objectives.parameters("nsp"), replace(source, layout=layout)
+    )
+    _, passages, _ = stored_pairs(source, source.materials["reddit_pairs"])
+    batch, titled = read(0), 0
+    for ids, special, types, row in zip(
+        batch.input_ids, batch.special, batch.token_type_ids, batch.rows, strict=True
+    ):
+        second = ids[~special & (types == 1)].tolist()
+        text = passages.text_ids[
+            passages.text_offsets[row] : passages.text_offsets[row + 1]
+        ].tolist()
+        titled += second != text[: len(second)]
+    assert (titled > 0) == (title == "pair")
 
 
 def spans(store, row):

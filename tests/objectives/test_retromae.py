@@ -36,6 +36,22 @@ def test_rows_are_drawn_at_the_rate_of_the_decoder(make, batch, seeded, monkeypa
     assert rates == [0.7]
 
 
+def test_both_sides_count_the_tokens_that_the_budget_names(make, batch, seeded, monkeypatch):
+    counted = []
+
+    def noting(draw):
+        def drawn(*given, **options):
+            counted.append(options["budget"])
+            return draw(*given, **options)
+
+        return drawn
+
+    for name in ("whole_word", "per_row"):
+        monkeypatch.setattr(masking, name, noting(getattr(masking, name)))
+    make("retromae", budget="all")(batch, seeded())
+    assert counted == ["all", "all"]
+
+
 def decode_by_hand(objective, batch, first, unseen):
     """Decoder states of BERT: queries are the vector plus raw positions, contents the vector
     followed by the clean embeddings.

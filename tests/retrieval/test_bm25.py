@@ -6,6 +6,7 @@ import sys
 import tracemalloc
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import bm25s
 import datasets
@@ -17,7 +18,7 @@ from bm25s.stopwords import STOPWORDS_EN
 import dr_lib
 from dr_lib.errors import InputError
 from dr_lib.retrieval import Bm25, cut_texts
-from dr_lib.retrieval.bm25 import STOP_WORDS
+from dr_lib.retrieval.bm25 import STOP_WORDS, weighted_bm25_index
 from dr_lib.tokens import Layout, TokenStore, load_tokenizer
 
 FOREST = (
@@ -259,6 +260,16 @@ def test_cut_texts_are_what_an_encoder_reads(mode, tmp_path):
             for batch in (whole, short)
         ]
         assert ids[0] == ids[1]
+
+
+def test_an_index_of_other_weights_has_both(texts, tmp_path):
+    weights = {"k1": 1.5, "b": 0.75}
+    weighted_bm25_index.body(tmp_path, SimpleNamespace(passages=texts), title=False, **weights)
+    found, expected = (
+        index.search(["old fox"], 5)
+        for index in (Bm25.open(tmp_path / "index"), Bm25.build(texts, title=False, **weights))
+    )
+    np.testing.assert_array_equal(found.scores, expected.scores)
 
 
 def test_what_cannot_be_indexed_or_searched_is_refused_by_name(texts):

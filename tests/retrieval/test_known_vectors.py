@@ -114,17 +114,25 @@ def test_copies_of_a_text_have_one_vector_whatever_lies_beside_them(
     assert (two[:6] == one).all() and two[6] == two[7]
 
 
-def test_another_encoder_takes_no_vector_of_the_first(encoders, counted, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "file", "change"),
+    [
+        (0, "dense.json", {"passage_length": 12}),
+        (1, "config_sentence_transformers.json", {"prompts": {"document": "passage: "}}),
+    ],
+)
+def test_another_encoder_takes_no_vector_of_the_first(
+    encoders, counted, tmp_path, monkeypatch, kind, file, change
+):
     monkeypatch.setenv("DR_CACHE", str(tmp_path / "cache"))
-    _, given = encoders
+    folder = encoders[kind]
     docs = write(tmp_path / "docs", {"b.txt": [text("query"), text("passage")]})
     cache = Cache(announce=lambda line: None)
-    built(docs, given, cache)
-    config = json.loads((given / "config_sentence_transformers.json").read_text())
-    config["prompts"] = {"document": "passage: "}
-    (given / "config_sentence_transformers.json").write_text(json.dumps(config))
+    built(docs, folder, cache)
+    config = json.loads((folder / file).read_text())
+    (folder / file).write_text(json.dumps(config | change))
     counted.clear()
-    built(docs, given, cache)
+    built(docs, folder, cache)
     assert len(counted) == 2
 
 

@@ -59,6 +59,8 @@ def bm25(collection: Collection, tmp_path, split: str = "test", depth: int = 10)
 def test_bm25_finds_the_counter_argument_and_not_the_argument(arguments, tmp_path):
     ranking = bm25(arguments, tmp_path)
     assert arguments.own_rows("test").tolist() == list(range(ARGUMENTS))
+    first = bm25(arguments, tmp_path / "first", depth=1).rows[:, 0]
+    assert first.tolist() == list(range(ARGUMENTS, 2 * ARGUMENTS))
     assert ranking.depth == 10 and not (ranking.rows == np.arange(ARGUMENTS)[:, None]).any()
     scores = evaluation.evaluate_split(ranking, arguments, "test", ["nDCG@10", "MRR@10", "R@1"])
     assert [scores.mean(name) for name in scores.values] == [1.0, 1.0, 1.0]
@@ -120,9 +122,12 @@ def test_no_argument_is_its_own_negative(arguments, tmp_path):
 
 def test_candidates_to_label_hold_no_query(arguments, tmp_path):
     Bm25.build(arguments.passages, tmp_path / "index")
-    bm25_candidates.body(tmp_path, tmp_path, tmp_path, arguments, pool="train", depth=8)
-    rows = Ranking.open(tmp_path / "ranking").rows
-    assert rows.shape[1] == 8 and not (rows == np.arange(ARGUMENTS)[:, None]).any()
+    for depth in (8, 1):
+        folder = tmp_path / str(depth)
+        bm25_candidates.body(folder, tmp_path, tmp_path, arguments, pool="train", depth=depth)
+        rows = Ranking.open(folder / "ranking").rows
+        assert rows.shape[1] == depth and not (rows == np.arange(ARGUMENTS)[:, None]).any()
+        assert rows[:, 0].tolist() == list(range(ARGUMENTS, 2 * ARGUMENTS))
 
 
 def test_a_pool_ranks_all_but_the_query_itself():
