@@ -674,11 +674,14 @@ def rows_of(ids: Sequence[str], passage_ids: Sequence[str]) -> np.ndarray:
     Returns:
         `[len(ids)]` int64, -1 where the collection has no such id.
 
+    Raises:
+        InputError: an id that is not a text, such as a number.
+
     Example:
         >>> rows_of(["c", "a", "x"], ["a", "b", "c"]).tolist()
         [2, 0, -1]
     """
-    wanted = pa.array(list(ids), pa.string())
+    wanted = _texts(list(ids))
     distinct = wanted.unique()
     rows = np.full(len(distinct) + 1, -1, np.int64)
     start = 0
@@ -699,9 +702,16 @@ def id_chunks(passage_ids: Sequence[str]) -> list[pa.Array]:
         column = source.data.column(passage_ids.column_name)
         return [chunk.cast(pa.string()) for chunk in column.chunks]
     starts = range(0, len(passage_ids), IDS_AT_ONCE)
-    return [
-        pa.array(list(passage_ids[start : start + IDS_AT_ONCE]), pa.string()) for start in starts
-    ]
+    return [_texts(list(passage_ids[start : start + IDS_AT_ONCE])) for start in starts]
+
+
+def _texts(ids: list[str]) -> pa.Array:
+    try:
+        return pa.array(ids, pa.string())
+    except pa.ArrowTypeError:
+        wrong = next(id_ for id_ in ids if not isinstance(id_, str | None))
+        problem, fix = f"{wrong!r:.40} is not a text", "Give ids as texts: str(id)."
+        raise InputError(problem, where="ids", fix=fix) from None
 
 
 def judged_rows(

@@ -20,6 +20,7 @@ from dr_lib.collections import Collection
 from dr_lib.errors import InputError
 from dr_lib.evaluation.measures import evaluate_split
 from dr_lib.files import write_json
+from dr_lib.losses.checks import check_share
 from dr_lib.retrieval import Ranking
 from dr_lib.stages import stage
 
@@ -43,7 +44,7 @@ def fuse(first: Ranking, second: Ranking, depth: int, weight: float | None = Non
         lowered to the next float32.
 
     Raises:
-        InputError: the rankings are of different queries.
+        InputError: the rankings are of different queries, or the weight is outside [0, 1].
 
     Example:
         >>> one, other = (
@@ -53,6 +54,7 @@ def fuse(first: Ranking, second: Ranking, depth: int, weight: float | None = Non
         >>> fuse(one, other, 3).rows.tolist(), fuse(one, other, 3, weight=0.5).rows.tolist()
         ([[7, 4, 5]], [[7, 4, 5]])
     """
+    check_share("weight", weight or 0)
     if first.query_ids != second.query_ids:
         raise InputError(
             "rankings of different queries", where="fusion", fix="Search the same split with both."

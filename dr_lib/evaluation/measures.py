@@ -185,7 +185,7 @@ def evaluate(
         passage_ids: ids of the collection in row order.
         measures: names such as "MRR@10", "R@1000" (or "R@1k"), "nDCG@10", "P@5", "AP@1000",
             "Success@20", and "R-precision".
-        grade: minimum grade that counts as relevant for all but nDCG; 2 for TREC DL.
+        grade: minimum grade that counts as relevant for all but nDCG, 1 or more; 2 for TREC DL.
 
     Returns:
         Values between 0 and 1 for every judged query, in the order of `qrels`.

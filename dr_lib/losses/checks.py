@@ -1,20 +1,22 @@
-"""What a loss needs of its arguments; each refusal is one line that names the argument and the way
-out.
+"""What a loss, a mask or a search needs of its arguments; each refusal is one line that names the
+argument and the way out.
 
-Shapes, names and plain numbers are looked at, never the values of a tensor, so that nothing waits
-for a device. Such a call, a statement by itself, is in no key of a stage
+Shapes, types, names and plain numbers are looked at, never the values of a tensor, so that nothing
+waits for a device. Such a call, a statement by itself, is in no key of a stage
 (`dr_lib.stages.code_digest`): it may refuse a result, never change it.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from math import isfinite
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from dr_lib.errors import InputError, similar
 
-MAY_BE_NONE = "tokens"
-"""The size that may be 0."""
+MAY_BE_NONE = ("tokens", "rows")
+"""Sizes that may be 0."""
 
 
 def check_shapes(**tensors: tuple[Tensor | None, str]) -> None:
@@ -25,10 +27,13 @@ def check_shapes(**tensors: tuple[Tensor | None, str]) -> None:
     for name, (tensor, spelled) in tensors.items():
         if tensor is None:
             continue
+        if not isinstance(tensor, Tensor):
+            wrong = f"a {type(tensor).__name__} is not a tensor"
+            raise InputError(wrong, where=name, fix="Give torch.as_tensor of it.")
         names, shape = spelled[1:-1].split(", "), [*tensor.shape]
         if len(shape) == len(names):
             named = zip(names, shape, strict=True)
-            sizes = {size: n for size, n in named if n or size == MAY_BE_NONE} | sizes
+            sizes = {size: n for size, n in named if n or size in MAY_BE_NONE} | sizes
         wanted = [sizes.get(size, size) for size in names]
         if shape != wanted:
             wrong = f"shape {shape} is not [{', '.join(map(str, wanted))}]"
@@ -49,6 +54,7 @@ def check_pairs(
         passage_ids=(passage_ids, "[batch * n]"),
         known_positives=(known_positives, "[batch, batch * n]"),
     )
+    check_mask(known_positives=known_positives)
     if len(passages) % len(queries):
         wrong = f"{len(passages)} passages for {len(queries)} queries are not as many for each"
         fix = "Give every query its positive and then its negatives, n passages each."
@@ -66,6 +72,42 @@ def check_siblings(vectors: Tensor, documents: Tensor | None = None) -> None:
 def check_lists(**scores: Tensor | None) -> None:
     """The first scores are `[queries, passages]`, and all others that are given are as large."""
     check_shapes(**{name: (tensor, "[queries, passages]") for name, tensor in scores.items()})
+
+
+def check_mask(**masks: Tensor | None) -> None:
+    """Masks, where there are any, are bool."""
+    for name, mask in masks.items():
+        if mask is not None and mask.dtype != torch.bool:
+            fix = "Give bool, such as mask.bool()."
+            raise InputError(f"{mask.dtype} is not bool", where=name, fix=fix)
+
+
+def check_vectors(**vectors: np.ndarray | Tensor | Sequence) -> None:
+    """Vectors are `[n, width]`, or a list of such arrays.
+
+    Example:
+        >>> check_vectors(queries=np.ones((3, 8)), passages=[np.ones((5, 8)), np.ones((4, 8))])
+    """
+    for name, arrays in vectors.items():
+        for array in arrays if isinstance(arrays, list | tuple) else [arrays]:
+            if not hasattr(array, "shape") or len(array.shape) != 2:
+                what = getattr(array, "shape", type(array).__name__)
+                fix = "Give an array [n, width]: vector[None] for one, np.stack of several."
+                raise InputError(f"{what} is not [n, width]", where=name, fix=fix)
+
+
+def check_rows(total: int, **rows: np.ndarray | Sequence[int]) -> None:
+    """Rows are those of `total` passages.
+
+    Example:
+        >>> check_rows(3, rows=[0, 2])
+    """
+    for name, numbers in rows.items():
+        numbers = np.asarray(numbers)
+        if numbers.size and not (numbers.min() >= 0 and numbers.max() < total):
+            problem = f"rows {numbers.min()} to {numbers.max()} of {total} passages"
+            fix = "Leave out what fills up a list, and give the passages that were searched."
+            raise InputError(problem, where=name, fix=fix)
 
 
 def check_temperature(temperature: float | Tensor, name: str = "temperature") -> None:

@@ -58,7 +58,7 @@ def chunked_cross_entropy(
         hidden: `[tokens, hidden]` float, output of the LM head's transform.
         weight: `[vocab, hidden]` float, usually the word embeddings.
         bias: `[vocab]` float, or None.
-        labels: `[tokens]` int64; -100 is ignored.
+        labels: `[tokens]` int64, ids of the vocabulary; -100, and no other number, is ignored.
         weights: `[tokens]` float, not negative, for a weighted mean: `1 / (labels in the token's
             sequence)` gives the mean per sequence of SimLM's equation 2; None weighs all tokens
             equally, as its code does.

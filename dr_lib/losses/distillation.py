@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dr_lib.losses.checks import check_lists, check_name, check_temperature
+from dr_lib.losses.checks import check_lists, check_mask, check_name, check_temperature
 
 Mean = Literal["query", "element"]
 
@@ -55,6 +55,7 @@ def distillation(
         0.0
     """
     check_lists(student_scores=student_scores, teacher_scores=teacher_scores, present=present)
+    check_mask(present=present)
     check_temperature(student_temperature, "student_temperature")
     check_temperature(teacher_temperature, "teacher_temperature")
     check_name("mean", mean, get_args(Mean))

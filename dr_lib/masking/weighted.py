@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from dr_lib.losses.checks import check_name, check_shapes
 from dr_lib.masking.words import (
     check_rate,
     first_pieces,
@@ -64,6 +65,11 @@ def importance(
         [[0, 0, 1, 0, 1, 0]]
     """
     check_rate(rate)
+    check_name("noise_scale", noise_scale, ("absolute", "relative"))
+    check_name("unit", unit, ("word", "piece"))
+    check_shapes(
+        batch=(batch.special, "[rows, length]"), importances=(importances, "[rows, length]")
+    )
     if rate == 0:
         return torch.zeros_like(batch.special)
     words = (
@@ -130,6 +136,7 @@ def keyword(batch: TokenBatch, weights: Tensor, rate: float, generator: torch.Ge
         ... ).long().tolist()
         [[0, 0, 1, 0, 0]]
     """
+    check_shapes(batch=(batch.special, "[rows, length]"), weights=(weights, "[rows, length]"))
     limit = piece_budget(batch, rate)
     if rate == 0:
         return torch.zeros_like(batch.special)

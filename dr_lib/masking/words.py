@@ -11,13 +11,14 @@ ideas/masking.
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dr_lib.errors import InputError
+from dr_lib.losses.checks import check_name, check_share
 from dr_lib.tokens import TokenBatch
 from dr_lib.tokens.store import widest_float
 
@@ -49,9 +50,10 @@ def piece_budget(batch: TokenBatch, rate: float, budget: Budget = "maskable") ->
             pieces of a passage).
 
     Raises:
-        InputError: a rate outside [0, 1].
+        InputError: a rate outside [0, 1], or an unknown budget.
     """
     check_rate(rate)
+    check_name("budget", budget, get_args(Budget))
     if rate == 0:
         return torch.zeros(len(batch), dtype=torch.int64, device=batch.special.device)
     counted = (
@@ -224,6 +226,8 @@ def extra_rate(encoder_rate: float, rate: float) -> float:
         >>> extra_rate(0.5, 0.75), extra_rate(0.5, 0.5)
         (0.5, 0.0)
     """
+    check_share("encoder_rate", encoder_rate)
+    check_share("rate", rate)
     extra = (rate - encoder_rate) / (1 - encoder_rate) if encoder_rate < 1 else 0.0
     return extra if extra > SMALLEST_EXTRA_RATE else 0.0
 
@@ -332,6 +336,7 @@ def hide(
         >>> hide(batch, ids == 12, 4, 20, torch.Generator()).tolist()
         [[2, 11, 4, 3]]
     """
+    check_name("policy", policy, get_args(MaskPolicy))
     ids = batch.input_ids
     if policy == "mask":
         return ids.masked_fill(mask, mask_id)

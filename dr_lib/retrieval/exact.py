@@ -28,6 +28,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from dr_lib.errors import InputError
+from dr_lib.losses.checks import check_rows, check_vectors
 from dr_lib.training import machine
 
 BLOCK_ROWS, BLOCK_BYTES = 1 << 18, 1 << 28
@@ -76,7 +77,8 @@ def search(
         the inner product in float64, rounded to float32.
 
     Raises:
-        InputError: a vector is not finite, queries and passages differ in width, or `k` is below 1.
+        InputError: a vector is not finite, queries or passages are not `[n, hidden]` or differ in
+            width, or `k` is below 1.
 
     Example:
         >>> vectors = np.eye(3, dtype=np.float32)
@@ -84,6 +86,7 @@ def search(
         >>> rows.tolist(), scores.tolist()
         ([[0, 1]], [[1.0, 0.0]])
     """
+    check_vectors(queries=queries, passages=passages)
     if torch.device(device).type != "cuda":
         # the error bound has not been verified for products on Apple's GPUs
         device = "cpu"
@@ -284,11 +287,15 @@ def vectors_at(passages: Vectors | Sequence[Vectors], rows: np.ndarray) -> np.nd
     """Vectors `[n, hidden]` of some rows `[n]` of an array, or of a list of arrays with rows
     numbered consecutively.
 
+    Raises:
+        InputError: a row that does not exist.
+
     Example:
         >>> vectors_at([np.array([[1.0], [2.0]]), np.array([[3.0]])], np.array([2, 0])).tolist()
         [[3.0], [1.0]]
     """
     shards = _arrays(passages)
+    check_rows(sum(map(len, shards)), rows=rows)
     if len(shards) == 1:
         return shards[0].take(rows, axis=0)
     starts = np.cumsum([0, *map(len, shards)])

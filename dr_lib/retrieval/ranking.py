@@ -226,10 +226,14 @@ def write_run(ranking: Ranking, path: Path, passage_ids: Sequence[str], tag: str
         tag: name of the run, one word.
 
     Raises:
-        InputError: the tag contains a blank.
+        InputError: the tag contains a blank, or a row has no id.
     """
     if tag.split() != [tag]:
         raise InputError(f"the tag {tag!r} is not one word", where=path, fix="Use no blanks.")
+    if ranking.rows.max(initial=-1) >= len(passage_ids):
+        problem = f"row {ranking.rows.max()} of {len(passage_ids)} passages"
+        fix = "Give the ids of the collection that was searched."
+        raise InputError(problem, where="ranking", fix=fix)
     query, rank = np.nonzero(ranking.rows >= 0)
     scores = ranking.scores.astype(np.float32)
     for left, right in zip(scores.T, scores.T[1:], strict=False):  # views: one rank after another

@@ -303,12 +303,13 @@ def legibility(
         0.14
     """
     check_texts(texts=texts)
+    texts = list(texts)
     seen, written = (
         sum(len(words_of(text, shortest=shortest)) for text in texts) for shortest in (2, 1)
     )
     known = unknown = 0
     for start in range(0, len(texts) if tokenizer else 0, CHUNK):
-        coded = tokenizer(list(texts[start : start + CHUNK]), add_special_tokens=False)
+        coded = tokenizer(texts[start : start + CHUNK], add_special_tokens=False)
         for encoding in coded.encodings:
             known += len(set(encoding.word_ids))
             unknown += encoding.ids.count(tokenizer.unk_token_id)

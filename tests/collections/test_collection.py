@@ -6,7 +6,7 @@ import datasets
 import numpy as np
 import pytest
 
-from dr_lib.collections import Collection, document_numbers
+from dr_lib.collections import Collection, document_numbers, rows_of
 from dr_lib.collections.collection import copy_key
 from dr_lib.errors import InputError
 
@@ -267,3 +267,9 @@ def test_one_long_document_name_among_many_costs_its_own_length():
     numbers = document_numbers(names)
     expected = np.unique(names[:777] + names[778:], return_inverse=True)[1]
     assert numbers[777] == numbers.max() and np.array_equal(np.delete(numbers, 777), expected)
+
+
+def test_ids_that_are_numbers_are_refused():
+    for ids, passage_ids in (([1], ["1"]), (["1"], [1])):
+        with pytest.raises(InputError, match=r"^ids: 1 is not a text"):
+            rows_of(ids, passage_ids)

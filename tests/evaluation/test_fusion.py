@@ -118,6 +118,12 @@ def test_other_queries_are_refused():
         fuse(ranking(1), other, 3)
 
 
+@pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan")])
+def test_a_weight_that_is_not_a_share_is_refused(weight):
+    with pytest.raises(InputError, match=r"^weight: "):
+        fuse(ranking(1), ranking(1), 3, weight)
+
+
 def test_the_weight_is_the_best_on_the_split_it_is_chosen_on(tmp_path):
     """The second system ranks the relevant passage first, the first one second: every weight from
     one half on is perfect.

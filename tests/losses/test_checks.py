@@ -104,12 +104,20 @@ def test_states_and_tables_that_do_not_fit():
     refused("weights", "[1] is not [5]", loss, STATES, TABLE, None, LABELS, weights=torch.ones(1))
 
 
+def test_arrays_and_masks_of_numbers():
+    known = torch.zeros(3, 6, dtype=torch.int64)
+    for loss in CONTRASTIVE:
+        refused("queries", "ndarray is not a tensor", loss, QUERIES.numpy(), PASSAGES)
+        refused("known_positives", "int64", loss, QUERIES, PASSAGES, known_positives=known)
+    refused("present", "int64", losses.distillation, LISTS, LISTS, present=LISTS.long())
+
+
 def test_no_value_is_read():
     """Tensors on the device "meta" have no values."""
     queries, passages, lists = (part.to("meta") for part in (QUERIES, PASSAGES, LISTS))
     with pytest.raises((RuntimeError, NotImplementedError)):
         bool(queries[0, 0] > 0)
-    checks.check_pairs(queries, passages, passages[:, 0], queries @ passages.T)
+    checks.check_pairs(queries, passages, passages[:, 0], queries @ passages.T > 0)
     checks.check_lists(first=lists, second=lists)
     checks.check_siblings(passages, passages[:, 0])
     checks.check_shapes(hidden=(queries, "[tokens, hidden]"), labels=(queries[:, 0], "[tokens]"))

@@ -80,6 +80,23 @@ def test_a_rate_that_is_not_a_share_is_refused(batch_of, source, rate):
             draw(batch, *given, rate, source)
 
 
+def test_names_and_shapes_that_do_not_fit_are_refused(batch_of, source):
+    batch = batch_of([[1, 2, 3]], length=9)
+    values = torch.ones(batch.special.shape)
+    for where, draw in {
+        "budget": lambda: masking.whole_word(batch, 0.3, source, budget="some"),
+        "policy": lambda: masking.hide(batch, batch.special, 4, 20, source, "80-10-10"),
+        "unit": lambda: masking.importance(batch, values, 0.3, source, unit="words"),
+        "noise_scale": lambda: masking.importance(batch, values, 0.3, source, noise_scale="x"),
+        "importances": lambda: masking.importance(batch, values[:, :8], 0.3, source),
+        "weights": lambda: masking.keyword(batch, values[0], 0.3, source),
+        "rate": lambda: masking.nested(batch, 0.3, 1.5, source),
+        "encoder_rate": lambda: masking.extra_rate(1.5, 0.5),
+    }.items():
+        with pytest.raises(InputError, match=f"^{where}: "):
+            draw()
+
+
 @pytest.mark.parametrize("draw", [masking.whole_word, masking.uniform])
 def test_sequences_without_special_positions_are_fine(batch_of, source, draw):
     batch = batch_of([[1] * 8])

@@ -234,3 +234,9 @@ def test_lists_are_compared_query_by_query():
         [False, True, True],
     ]
     assert also_in(lists[:0], []).shape == (0, 3)
+
+
+def test_a_run_file_needs_the_id_of_every_row(tmp_path):
+    ranking = Ranking(["q"], np.array([[2, 0]]), np.array([[2.0, 1.0]]))
+    with pytest.raises(InputError, match="row 2 of 2 passages"):
+        write_run(ranking, tmp_path / "run.txt", ["a", "b"], "tag")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dr_lib.errors import InputError
-from dr_lib.retrieval import exact_scores, search
+from dr_lib.retrieval import exact_scores, search, vectors_at
 
 MODULE = sys.modules["dr_lib.retrieval.exact"]
 
@@ -311,6 +311,21 @@ def test_no_passage_wanted_and_another_width_are_refused(k, width):
 def test_scores_of_a_row_that_is_not_there_are_refused(row):
     with pytest.raises(InputError, match="of 5 passages"):
         exact_scores(vectors(1), vectors(5), np.array([[0, row]]))
+
+
+@pytest.mark.parametrize("row", [-1, 5])
+def test_the_vector_of_a_row_that_is_not_there_is_refused(row):
+    for passages in (vectors(5), [vectors(2), vectors(3)]):
+        with pytest.raises(InputError, match="of 5 passages"):
+            vectors_at(passages, np.array([0, row]))
+
+
+def test_a_vector_in_place_of_an_array_of_them_is_refused():
+    with pytest.raises(InputError, match=r"^queries: "):
+        search(vectors(1)[0], vectors(5), 1)
+    for passages in (vectors(5)[0], list(vectors(5)), iter([vectors(5)])):
+        with pytest.raises(InputError, match=r"^passages: "):
+            search(vectors(1), passages, 1)
 
 
 def test_a_gpu_does_without_faiss(monkeypatch):

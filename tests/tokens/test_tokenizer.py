@@ -203,4 +203,5 @@ def test_what_bm25_drops_and_what_a_tokenizer_does_not_know_is_measured_by_hand(
     assert mixed == (0.0, 2 / 4)
     assert "50% of the words" in mixed.warnings()[0] and "[UNK]" in mixed.warnings()[0]
     assert "BM25 drops 75%" in legibility(["R 5 C plus"]).warnings()[0]
+    assert legibility(iter(["R 5 C plus"])) == legibility(["R 5 C plus"])
     assert legibility([], tokenizer) == (0.0, 0.0)
