@@ -576,6 +576,7 @@ SURE = {
         ),
         "40% / 60% minus 30% / 30%",
     ],
+    "master/figure03": [f"MASTER, {share}% minus SimLM, {share}%" for share in (5, 50, 100)],
     "methods/open-domain": [
         *(
             f"{method}, retriever 2 minus {bare}; accuracy@20"
