@@ -189,11 +189,12 @@ def reckoned(first: list[dict], second: list[dict], measure: str) -> dict | None
     sizes = np.unique(clusters, return_counts=True)[1]
     small = 1 - 1 / len(sizes)
     of_clusters = small * np.square(moved(gap, clusters)).sum()
-    stages = [own[0]["recipe"].get("final", "retriever1") for own in runs]
+    stages = [(own[0]["recipe"].get("final", "retriever1"), learned_from(own[0])) for own in runs]
     fewest, seeds, sure = min(map(len, sides)), [], True
     for stage in dict.fromkeys(stages):
         own = [side for side, other in zip(sides, stages, strict=True) if other == stage]
-        variance, freedom, p_alike = spread(runs[0][0], stage, measure)
+        like = runs[stages.index(stage)][0]  # rows with other labels are another kind of training
+        variance, freedom, p_alike = spread(like, stage[0], measure)
         sure &= (freedom >= 10 and p_alike >= 0.01) or fewest > 1
         added = sum(variance / len(side) for side in own)
         if (freedom < 10 or p_alike < 0.01) and min(map(len, own)) > 1:
