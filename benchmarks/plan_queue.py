@@ -100,7 +100,7 @@ class Task(NamedTuple):
         """The recipe of the search on test."""
         changes, collection = self.entry.recipe, self.entry.collection
         if self.smoke:
-            changes, collection = without(changes, ("steps", "collection")), "primer"
+            changes, collection = without(changes, ("steps", "collection", "base")), "primer"
         return lab.recipe_at(self.scale, changes).with_(collection__name=collection, seed=self.seed)
 
     def studies(self) -> dict[str, tuple[str, lab.Recipe]]:
@@ -155,7 +155,7 @@ class Task(NamedTuple):
         """
         if self.smoke:
             return ["primer"]
-        return list(dict.fromkeys([self.entry.collection, *texts_of_base(self.scale)]))
+        return list(dict.fromkeys([self.entry.collection, *texts_of_base(self.recipe.base)]))
 
     def lacks(self) -> list[str]:
         """The collections in `reads` that are not here."""
@@ -218,9 +218,8 @@ def blocks() -> dict[int, dict[str, Any]]:
 
 
 @functools.cache
-def texts_of_base(scale: str) -> tuple[str, ...]:
-    """The collections that the base model of a scale is trained on; none if it exists."""
-    base = lab.recipe_at(scale, {}).base
+def texts_of_base(base: str) -> tuple[str, ...]:
+    """The collections that a recipe's base model is trained on; none if it exists."""
     if not base.endswith(".yaml"):
         return ()
     recipe = lab.BaseRecipe.load(places.project_root() / base)

@@ -14,6 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+import datasets
 import nbformat
 import numpy as np
 import pandas as pd
@@ -22,6 +23,7 @@ import torch
 from transformers import (
     BertConfig,
     BertForMaskedLM,
+    BertTokenizerFast,
     ElectraConfig,
     ElectraForMaskedLM,
     PreTrainedTokenizerFast,
@@ -33,7 +35,7 @@ from dr_lib.files import write_json
 from dr_lib.lab import Recipe, Record
 from dr_lib.models import save_masked_lm
 from dr_lib.stages import Cache
-from dr_lib.tokens import TokenBatch, train_wordpiece
+from dr_lib.tokens import TokenBatch, TokenStore, train_wordpiece
 
 # the libraries make a million objects that stay: to look for garbage among them is a tenth of the
 # time
@@ -164,6 +166,29 @@ class CountedStore:
 @pytest.fixture
 def counted_store() -> type[CountedStore]:
     return CountedStore
+
+
+@pytest.fixture
+def store_of(tmp_path) -> Callable[..., TokenStore]:
+    """Make a store: `store_of(["a b c"], titles=["d"])`; with `split` every second word is cut into
+    its letters.
+    """
+    made = []
+
+    def make(texts: list[str], titles: list[str] | None = None, split: bool = False) -> TokenStore:
+        titles = titles or [""] * len(texts)
+        special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        words = sorted(set(" ".join(titles + texts).split()))
+        letters = sorted(set("".join(words))) if split else []
+        pieces = dict.fromkeys(
+            [*special, *letters, *(f"##{letter}" for letter in letters), *words[:: 1 + split]]
+        )
+        tokenizer = BertTokenizerFast(vocab={piece: index for index, piece in enumerate(pieces)})
+        rows = datasets.Dataset.from_dict({"title": titles, "text": texts})
+        made.append(tmp_path / f"store{len(made)}")
+        return TokenStore.build(rows, tokenizer, made[-1])
+
+    return make
 
 
 @pytest.fixture

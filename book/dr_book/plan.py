@@ -372,6 +372,7 @@ def recorded() -> tuple[dict[str, Block], list[Record]]:
         f"{squad}, reading": decoder.beside("plan/reading"),
         f"{squad}, unread": decoder.beside("plan/unread"),
         f"{squad}, rates": at_best_rates(),
+        f"{squad}, deeper": Block.load("plan/deeper", both=True),
         reddit: Block.load(core, reddit, both=True),
         "re-ranker, dev": Block.load("plan/re-ranker-dev"),
     }
@@ -403,8 +404,8 @@ def verdicts(blocks: Mapping[str, Block], overlaps: Sequence[Record]) -> list[Ve
         blocks: "squad", "reddit-retrieval", "squad, decoder" with the rows of blocks 1 and 2,
             "squad, pooling" with those of 1 and 9, "squad, reading" with those of 1, 2 and 10,
             "squad, unread" with those of 1, 2 and 11 to 15, "squad, rates" with those of 8
-            (`at_best_rates`), "re-ranker, dev", and each collection searched zero-shot under its
-            name with the prefix "elsewhere ".
+            (`at_best_rates`), "squad, deeper" with those of 16, "re-ranker, dev", and each
+            collection searched zero-shot under its name with the prefix "elsewhere ".
         overlaps: records of the overlap of SQuAD's questions.
     """
     return [_judged(contrast, blocks, overlaps) for contrast in planned()["contrasts"]]
