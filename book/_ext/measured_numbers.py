@@ -38,7 +38,6 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 from dr_book.measured import (
     SCALES,
     all_runs,
-    by_configuration,
     difference,
     is_trained,
     on_processors,
@@ -311,11 +310,12 @@ def pages_to_read(app: Sphinx, env: BuildEnvironment, *_: object) -> list[str]:
 
 
 def read_records_once(app: Sphinx, env: BuildEnvironment, pages: Sequence[str]) -> None:
-    """Read the book's records before the processes that read pages are forked: otherwise each would
-    read them all, which took most of its time.
+    """Read the book's records, and pool the variance between seeds of the measure of nearly every
+    page, before the processes that read pages are forked: otherwise each would do so, which took
+    most of its time.
     """
     if pages:
-        by_configuration()
+        seed_variances("MRR@10")
 
 
 def link_chance(app: Sphinx, document: nodes.document) -> None:
