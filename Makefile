@@ -85,8 +85,7 @@ pages: setup
 	$(PY) book/_ext/staging.py begin
 	$(VENV)/bin/jupyter-book build -W -n --keep-going _build/source --path-output .
 	$(PY) book/_ext/staging.py finish
-	$(PY) book/_ext/book_search.py _build/html
-	$(PY) tests/book/check_pages.py _build/html
+	$(PY) book/_ext/book_search.py _build/html & found=$$!; $(PY) tests/book/check_pages.py _build/html; wait $$found
 
 check:
 	$(PY) tests/book/check_pages.py _build/html

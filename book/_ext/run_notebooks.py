@@ -315,11 +315,13 @@ def execute(
     import papermill  # after the fork: the kernel must not inherit its event loop or sockets
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    # only the last state of a bar is kept
-    kernel = {"kernel_name": "python3", "language": "python", "coalesce_streams": True}
+    options: dict[str, Any] = {"kernel_name": "python3", "language": "python"}
+    options["coalesce_streams"] = True  # only the last state of a bar is kept
+    # one file at the end, also after an error, instead of one before and one after each cell
+    options["request_save_on_cell_execute"] = False
     try:
         papermill.execute_notebook(
-            notebook, output, dict(values), progress_bar=False, log_output=True, **kernel
+            notebook, output, dict(values), progress_bar=False, log_output=True, **options
         )
     except papermill.PapermillExecutionError as error:  # the batch reports its last line
         sys.exit(f"cell [{error.exec_count}]: {error.ename}: {' '.join(error.evalue.split())}")

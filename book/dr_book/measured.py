@@ -10,7 +10,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
@@ -159,7 +158,7 @@ def configuration(record: Record) -> Hashable:
     place = record.scale, record.searched_on["digest"]
     if not _identified_by_recipe(record):
         return record.study, record.label, *place
-    recipe = deepcopy({**record.recipe, "seed": None})
+    recipe = _sections(record.recipe) | {"seed": None}
     final = recipe.get("final") or "retriever1"
     stages = {name.removeprefix("earlier ").rstrip(" 23") for name in record.keys}
     read = {section for section, makers in MADE_BY.items() if stages & makers}
@@ -168,7 +167,7 @@ def configuration(record: Record) -> Hashable:
     auxiliary = recipe.get("auxiliary") or {}
     recipe["auxiliary"] = {
         section: settings
-        for section, settings in auxiliary.items()
+        for section, settings in _sections(auxiliary).items()
         if section in read or (section not in MADE_BY and settings)
     }
     recipe["evaluation"].pop("measures", None)
@@ -183,9 +182,14 @@ def configuration(record: Record) -> Hashable:
         settings = parameters(method["name"], **method.get("params", {}))
         method["params"] = settings.model_dump(mode="json")
     if "params" in method:
-        method["params"].pop("init_seed", None)
+        method["params"] = {**method["params"], "init_seed": None}
     # not `record.query_ids`, which unpacks the scores of all queries of all records of the book
     return json_digest(recipe), *place, hash(tuple(record.scores["queries"]))
+
+
+def _sections(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy whose sections may be changed."""
+    return {name: {**one} if isinstance(one, dict) else one for name, one in settings.items()}
 
 
 def _identified_by_recipe(record: Record) -> bool:
@@ -316,6 +320,21 @@ def clusters_of(record: Record) -> list[Hashable]:
     return [clusters.names[place] for place in clusters.of]
 
 
+def _numbered(record: Record) -> tuple[np.ndarray, list[Hashable]]:
+    """The cluster of each query as a number, and their names by number, sorted: found once for all
+    records that share queries and clusters, as grouping thousands of names takes milliseconds.
+    """
+    shared = record.clusters, record.scores["queries"]
+    key = tuple(map(id, shared))
+    if key not in _NUMBERED:  # it keeps both alive, so that no other object gets their `id`
+        names, numbers = np.unique(np.asarray(clusters_of(record)), return_inverse=True)
+        _NUMBERED[key] = shared, (numbers, names.tolist())
+    return _NUMBERED[key][1]
+
+
+_NUMBERED: dict[tuple[int, ...], tuple[Any, tuple[np.ndarray, list[Hashable]]]] = {}
+
+
 @dataclass(frozen=True, eq=False)
 class Side:
     """Runs of one configuration, and a measure of them.
@@ -426,8 +445,9 @@ def _mean_and_influence(record: Record, measure: str) -> tuple[float, Influence]
         return factor * whole, {row: factor * move for row, move in moves.items()}
     values = _shown(record, measure)
     place = record.searched_on["digest"]
-    moves = influence(values, clusters_of(record))
-    return float(values.mean()), {(place, cluster): move for cluster, move in moves.items()}
+    numbers, names = _numbered(record)
+    moves = influence(values, numbers)
+    return float(values.mean()), {(place, names[number]): move for number, move in moves.items()}
 
 
 def set_influence(run: Scores, name: str) -> tuple[float, dict[object, float]]:
@@ -634,13 +654,13 @@ def _of_common_seeds(terms: Sequence[tuple[float, Side]]) -> list[tuple[float, S
     searched_by: dict[Hashable, dict[Hashable, set[int]]] = defaultdict(lambda: defaultdict(set))
     for _, side in terms:
         if side.trained:
-            searched_by[_training(side)][_place(side)[0]] |= side.seeds.keys()
+            searched_by[_training(side.runs[0])][_place(side)[0]] |= side.seeds.keys()
     common = {
         training: set.intersection(*places.values()) for training, places in searched_by.items()
     }
 
     def alike(side: Side) -> Side:
-        seeds = common.get(_training(side)) if side.trained else None
+        seeds = common.get(_training(side.runs[0])) if side.trained else None
         runs = [run for run in side.runs if run.seed in seeds] if seeds else side.records
         return replace(side, records=runs)
 
@@ -659,13 +679,13 @@ def _of_shared_trainings(
     """
     weights: dict[Hashable, dict[Hashable, float]] = defaultdict(lambda: defaultdict(float))
     for weight, side in terms:
-        weights[_training(side)][_place(side)] += weight
+        weights[_training(side.runs[0])][_place(side)] += weight
     if not any(len({digest for digest, _ in by_place}) > 1 for by_place in weights.values()):
         return None
     known: dict[Hashable, dict[Hashable, Side]] = defaultdict(dict)
     for side in (*beside, *(side for _, side in terms)):
         if side.trained:
-            known[_training(side)][_place(side)] = side
+            known[_training(side.runs[0])][_place(side)] = side
     sides: list[Trained] = []
     for training, by_place in weights.items():
         sums = {
@@ -680,10 +700,11 @@ def _of_shared_trainings(
     return of_seeds(sides)
 
 
-def _training(side: Side) -> Hashable:
+@of_record
+def _training(record: Record) -> Hashable:
     """Identifies what was trained, without the seed and what was searched."""
-    recipe = {**side.runs[0].recipe, "seed": None, "evaluation": None, "label": None}
-    return json_digest(recipe), side.runs[0].scale
+    recipe = {**record.recipe, "seed": None, "evaluation": None, "label": None}
+    return json_digest(recipe), record.scale
 
 
 def _place(side: Side) -> tuple[str, str]:
@@ -730,12 +751,12 @@ def _effective(side: Side) -> float:
 
 @of_record
 def _counts_as(record: Record) -> float:
-    return effective_clusters(clusters_of(record))
+    return effective_clusters(_numbered(record)[0])
 
 
 @of_record
 def _names(record: Record) -> frozenset[Hashable]:
-    return frozenset(clusters_of(record))
+    return frozenset(_numbered(record)[1])
 
 
 def run_interval(record: Record, measure: str) -> Interval:
