@@ -73,10 +73,10 @@ test: setup
 test-faults: setup
 	OMP_NUM_THREADS=1 DR_KILLS=$(KILLS) DR_FAULTS=_build/faults.json $(PY) -m pytest -n 2 --dist worksteal -m "faults or counted"
 
-# Nothing is written into the checkout outside _build/ and .cache/. In a first build, the slowest parts of pages are made in parallel
-# with the notebooks, while the first of these wait for one of them to read the collection and a core is idle.
+# Nothing is written into the checkout outside _build/ and .cache/. The generated pages are made in parallel with the notebooks: the
+# first of these wait for one of them to read the collection, and a core is idle.
 book: setup
-	test -f _build/generated.key || OMP_NUM_THREADS=1 $(PY) book/_ext/generated_pages.py & $(PY) book/_ext/run_notebooks.py --scale $(SCALE) --to _build/executed
+	$(PY) book/_ext/staging.py generate & made=$$!; $(PY) book/_ext/run_notebooks.py --scale $(SCALE) --to _build/executed; wait $$made
 	$(MAKE) --no-print-directory pages
 
 # Pages, executed notebooks and generated pages are staged in _build/source, where unchanged files keep their times: Sphinx then

@@ -1,12 +1,10 @@
 """Generated pages: status, claims, data sheets, the base model, and content of the first page.
 
-    python book/_ext/generated_pages.py FOLDER    # all of them; `make pages` does it
-    python book/_ext/generated_pages.py           # slow work that needs no notebook, in advance
+    python book/_ext/generated_pages.py FOLDER    # `book/_ext/staging.py` does it
 
-Everything comes from records, executed notebooks, installed packages or the plan of lessons;
-nothing is typed here. Pages: reference/status, reference/records, reference/claims, reference/data,
-reference/base-model, reference/api for packages that need no text of their own, teaching/routes,
-practice/cite.
+Everything comes from records, installed packages or the plan of lessons; nothing is typed here.
+Pages: reference/status, reference/records, reference/claims, reference/data, reference/base-model,
+reference/api for packages that need no text of their own, teaching/routes, practice/cite.
 """
 
 import html
@@ -15,7 +13,6 @@ import re
 import shutil
 import signal
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -145,20 +142,19 @@ def write_pages(to: Path) -> list[Path]:
     """Write the generated pages and parts of pages, and copy the records that pages link to.
 
     Args:
-        to: the staged source of the book, with the executed notebooks in its folder `notebooks`.
+        to: the staged source of the book.
 
     Returns:
         The pages written.
     """
     (to / "extra").mkdir(exist_ok=True)
-    # no notebook is running at this point, so another core is idle
     with ProcessPoolExecutor(1) as beside:
         working = beside.submit(write_what_works, to)
         copy_records(to / "extra" / "book" / "records")
         entries = ledger()
         pages = {
             "reference/claims.md": claims_page(entries),
-            "reference/status.md": status_page(to),
+            "reference/status.md": status_page(),
             "reference/records.md": records_page(),
             "reference/data.md": data_page(),
             "reference/base-model.md": base_page(),
@@ -210,10 +206,9 @@ def _page(title: str, *parts: str | HTML, wide: bool = False) -> str:
     return f"{head}# {title}\n\n" + "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def status_page(to: Path) -> str:
+def status_page() -> str:
     """Versions, machine, run times of the notebooks in this copy, and all records."""
-    facts, notebooks = machine.machine_facts(), _notebook_rows(to)
-    took = spell_seconds(sum(seconds or 0 for *_, seconds in notebooks))
+    facts = machine.machine_facts()
     host = [[name, str(_plain(facts[fact]))] for fact, name in MACHINE.items()]
     versions = [[name, number] for name, number in facts["versions"].items()]
     return _page(
@@ -228,10 +223,7 @@ def status_page(to: Path) -> str:
         ),
         table(["package", "version"], versions, caption="Packages that can change a number."),
         "## Notebooks",
-        folded(
-            f"{len(notebooks)} notebooks, executed in {took} of kernel time",
-            table(["notebook", "scale", "seconds"], notebooks, caption="Executed for this copy."),
-        ),
+        "```{notebook-times}\n```",
         "## Faults",
         *faults_section(FAULTS),
         "## Known vulnerabilities",
@@ -284,17 +276,6 @@ def faults_section(file: Path) -> list[str | HTML]:
             table(["fault", "times"], rows, caption="Faults made on purpose."),
         ),
     ]
-
-
-def _notebook_rows(to: Path) -> list[Sequence[Cell]]:
-    """Name, scale and wall seconds of each executed notebook, from papermill's metadata."""
-    rows: list[Sequence[Cell]] = []
-    for path in sorted((to / "notebooks").rglob("*.ipynb")):
-        run = read_json(path)["metadata"].get("papermill", {})
-        page = path.relative_to(to).with_suffix("").as_posix()
-        name = link(title_of(str(path)), f"../{page}.html")
-        rows.append([name, run.get("parameters", {}).get("scale"), run.get("duration")])
-    return rows
 
 
 FOUND_COMMIT = "f7f50f08"
@@ -1228,17 +1209,5 @@ def api_page(package: str) -> str:
     return _page(package, f"```{{eval-rst}}\n.. automodule:: {package}\n{options}\n```")
 
 
-def work_ahead() -> None:
-    """Judge the claims and encode the collection of the search page in advance: `write_pages` finds
-    both in the cache.
-    """
-    ledger()
-    with tempfile.TemporaryDirectory() as folder:
-        write_search(Path(folder))
-
-
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        print("\n".join(map(str, write_pages(Path(sys.argv[1])))))
-    else:
-        work_ahead()
+    print("\n".join(map(str, write_pages(Path(sys.argv[1])))))

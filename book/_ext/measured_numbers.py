@@ -21,13 +21,19 @@
     ```
     a table of the cost of pre-training in the records of a study
 
+    ```{notebook-times}
+    ```
+    a table of the executed notebooks of this copy and how long each took
+
 The first "may be chance" of a page is linked to its explanation in the glossary.
 
 Study, label and measure are those of the record; if no record has them, the build fails. A page is
 read again if a record of its studies has changed.
 """
 
-from collections.abc import Sequence
+import posixpath
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from docutils import nodes
 from sphinx.addnodes import glossary, pending_xref
@@ -35,6 +41,7 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
+from dr_book.comparison import title_of
 from dr_book.measured import (
     SCALES,
     all_runs,
@@ -49,11 +56,24 @@ from dr_book.measured import (
 )
 from dr_book.papers import load_paper
 from dr_book.papers import number as number_of
-from dr_book.tables import Markup, data_named, minus, named, seeds_in, spell, table
+from dr_book.tables import (
+    Cell,
+    Markup,
+    data_named,
+    folded,
+    link,
+    minus,
+    named,
+    seeds_in,
+    spell,
+    table,
+)
 from dr_lib import places
 from dr_lib.errors import InputError
+from dr_lib.files import read_json
 from dr_lib.lab import Record, load_records, recorded_folder
 from dr_lib.lab.records import PACKED
+from dr_lib.stages import spell_seconds
 
 CHANCE = "may be chance"
 """A term of the glossary."""
@@ -298,6 +318,40 @@ class Costs(SphinxDirective):
         return [nodes.raw("", costs_html(study), format="html")]
 
 
+def times_html(notebooks: Mapping[str, Path], folder: str) -> str:
+    """A folded table of executed notebooks, by page, with scale and seconds from papermill's
+    metadata.
+
+    Args:
+        notebooks: page of the book -> file.
+        folder: of the page with the table, for links.
+    """
+    rows: list[Sequence[Cell]] = []
+    for page, path in notebooks.items():
+        run = read_json(path)["metadata"].get("papermill", {})
+        name = link(title_of(str(path)), posixpath.relpath(f"{page}.html", folder or "."))
+        rows.append([name, run.get("parameters", {}).get("scale"), run.get("duration")])
+    took = spell_seconds(sum(seconds or 0 for *_, seconds in rows))
+    times = table(["notebook", "scale", "seconds"], rows, caption="Executed for this copy.")
+    return folded(f"{len(rows)} notebooks, executed in {took} of kernel time", times).data
+
+
+class NotebookTimes(SphinxDirective):
+    """The table."""
+
+    def run(self) -> list[nodes.Node]:
+        """Insert it, and make the page depend on the executed notebooks."""
+        source = Path(self.env.srcdir)
+        notebooks = {
+            path.relative_to(source).with_suffix("").as_posix(): path
+            for path in sorted((source / "notebooks").rglob("*.ipynb"))
+        }
+        for path in notebooks.values():
+            self.env.note_dependency(str(path))
+        shown = times_html(notebooks, posixpath.dirname(self.env.docname))
+        return [nodes.raw("", shown, format="html")]
+
+
 def pages_to_read(app: Sphinx, env: BuildEnvironment, *_: object) -> list[str]:
     """All pages, if a record was added or removed: the pages' dependencies do not tell which of
     them it concerns.
@@ -346,4 +400,5 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.add_role("seeds", Seeds())
     app.add_role("paper", Printed())
     app.add_directive("pretraining-costs", Costs)
+    app.add_directive("notebook-times", NotebookTimes)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

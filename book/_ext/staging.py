@@ -5,7 +5,8 @@ Under `_build/`: `executed` has the executed notebooks, `generated` the output o
 `generated_pages.py`, `source` all sources together. Files with unchanged content keep their times
 there, and Sphinx renders the rest.
 
-    python book/_ext/staging.py begin      # write the generated pages, stage everything
+    python book/_ext/staging.py generate   # write the generated pages, which need no notebook
+    python book/_ext/staging.py begin      # the same unless they are as new, and stage everything
     python book/_ext/staging.py finish     # note that it was built without a warning
 """
 
@@ -13,6 +14,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -43,13 +45,13 @@ def digest(paths: Iterable[Path]) -> str:
 
 def behind_pages(root: Path) -> str:
     """Digest of the sources of generated pages: library, papers, lesson plan, measurements,
-    records, weights, notebooks.
+    records, weights.
 
     Also the scales, since they determine which records have an older recipe than today's.
     """
     measured = [f"book/{name}/measured" for name in ("ideas", "practice", "reference")]
     shown = ["book/papers", "book/teaching", *measured, *(f"book/{name}" for name in UNSEEN)]
-    folders = ["dr_lib", "book/_ext", *shown, "notebooks/scales", "_build/executed"]
+    folders = ["dr_lib", "book/_ext", *shown, "notebooks/scales"]
     parts = [files(root / name) for name in folders]
     return digest(
         [root / SETTINGS[-1], *(path for part in parts for path in part.values())]
@@ -66,8 +68,6 @@ def generate(root: Path) -> None:
     key.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    # their times are on the status page
-    (folder / "notebooks").symlink_to(root / "_build" / "executed")
     # the library of this checkout first
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "book/_ext/generated_pages.py", folder]
@@ -88,10 +88,7 @@ def sources(root: Path) -> dict[str, Path]:
     for name in files(root / "notebooks", "*.ipynb"):  # a notebook that is gone stays gone
         if (build / "executed" / name).is_file():
             found[f"notebooks/{name}"] = build / "executed" / name
-    generated = files(build / "generated")
-    return found | {
-        name: path for name, path in generated.items() if not name.startswith("notebooks/")
-    }
+    return found | files(build / "generated")
 
 
 def lay_out(found: dict[str, Path], target: Path) -> None:
@@ -189,4 +186,6 @@ def only_used_symbols(html: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"begin": begin, "finish": finish}[sys.argv[1]](ROOT)
+    # a shell makes its background processes ignore Ctrl-C
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    {"generate": generate, "begin": begin, "finish": finish}[sys.argv[1]](ROOT)

@@ -12,6 +12,7 @@ import pytest
 from docutils import nodes
 from docutils.utils import new_document
 from growth_numbers import GROWTH, TABLES, WHOLE, looked_up, shown
+from lxml import html
 from measured_numbers import CHANCE, costs_html, link_chance, measured, printed, seeds, trained_rows
 from sphinx.addnodes import pending_xref
 
@@ -20,7 +21,7 @@ from dr_book.statistics import SeedVariance
 from dr_book.tables import named, seeds_in
 from dr_lib import places
 from dr_lib.errors import InputError
-from dr_lib.files import read_json
+from dr_lib.files import read_json, write_json
 from dr_lib.places import project_root
 
 PAGES = sorted((places.project_root() / "book").glob("*/*.md")) + sorted(
@@ -125,6 +126,26 @@ def test_costs_are_those_of_the_records_with_machine_and_threads():
     )
     with pytest.raises(InputError):
         costs_html("evaluation/graded-none")
+
+
+def test_times_are_those_of_the_executed_notebooks(tmp_path):
+    """Kernel time is the sum; a notebook that papermill did not run has none."""
+    runs = {"lessons/a": {"duration": 61.25, "parameters": {"scale": "smoke"}}, "b": {}}
+    files = {}
+    for name, run in runs.items():
+        files[f"notebooks/{name}"] = tmp_path / f"{name[-1]}.ipynb"
+        cell = {"cell_type": "markdown", "source": [f"# Title <{name}>\n", "more"]}
+        content = {"cells": [cell], "metadata": {"papermill": run} if run else {}}
+        write_json(files[f"notebooks/{name}"], content)
+    shown = html.fromstring(measured_numbers.times_html(files, "reference"))
+    rows = [[cell.text_content().strip() for cell in row] for row in shown.iterfind(".//tbody/tr")]
+    assert [row[:2] for row in rows] == [["Title <lessons/a>", "smoke"], ["Title <b>", "–"]]
+    assert rows[0][2].startswith("61") and rows[1][2] == "–"
+    assert [one.get("href") for one in shown.iterfind(".//tbody//a")] == [
+        "../notebooks/lessons/a.html",
+        "../notebooks/b.html",
+    ]
+    assert "2 notebooks, executed in 61 s of kernel time" in shown.text_content()
 
 
 def test_every_cell_on_a_page_has_a_record():
@@ -319,7 +340,7 @@ def test_pages_say_chance_and_the_glossary_has_the_term():
 def test_records_are_read_before_the_processes_that_read_pages_are_forked(monkeypatch):
     """Each of six processes read all records of the book."""
     app, read = Mock(), Mock()
-    monkeypatch.setattr(measured_numbers, "by_configuration", read)
+    monkeypatch.setattr(measured_numbers, "seed_variances", read)
     measured_numbers.setup(app)
     connected = {call.args[0]: call.args[1] for call in app.connect.call_args_list}
     connected["env-before-read-docs"](app, app.env, [])
