@@ -322,17 +322,16 @@ def clusters_of(record: Record) -> list[Hashable]:
 
 def _numbered(record: Record) -> tuple[np.ndarray, list[Hashable]]:
     """The cluster of each query as a number, and their names by number, sorted: found once for all
-    records that share queries and clusters, as grouping thousands of names takes milliseconds.
+    records that share their clusters, as grouping thousands of names takes milliseconds.
     """
-    shared = record.clusters, record.scores["queries"]
-    key = tuple(map(id, shared))
-    if key not in _NUMBERED:  # it keeps both alive, so that no other object gets their `id`
+    shared = record.clusters if record.clusters.names else record.query_ids
+    if id(shared) not in _NUMBERED:  # it keeps them alive, so that nothing else gets their `id`
         names, numbers = np.unique(np.asarray(clusters_of(record)), return_inverse=True)
-        _NUMBERED[key] = shared, (numbers, names.tolist())
-    return _NUMBERED[key][1]
+        _NUMBERED[id(shared)] = shared, (numbers, names.tolist())
+    return _NUMBERED[id(shared)][1]
 
 
-_NUMBERED: dict[tuple[int, ...], tuple[Any, tuple[np.ndarray, list[Hashable]]]] = {}
+_NUMBERED: dict[int, tuple[object, tuple[np.ndarray, list[Hashable]]]] = {}
 
 
 @dataclass(frozen=True, eq=False)
