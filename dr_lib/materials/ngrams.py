@@ -341,14 +341,12 @@ def write_importances(
     """Write the importance of each piece, that of its word, in float16.
 
     Args:
-        counts: n-grams of at least `window` words, of the same tokenizer.
+        counts: n-grams of at least `window` words. They do not say which tokenizer they are of: it
+            has to be the store's, else their n-grams are those of other words.
         store: the tokens that the importances are for.
         folder: where to write; it is whole or absent.
         window: longest n-gram, L in eq. 8 (4 in the paper).
         options: `pmi`, `edges`, `floor` and `ppmi`, see `average_mutual_information`.
-
-    Raises:
-        InputError: the counts belong to another tokenizer.
     """
 
     def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:

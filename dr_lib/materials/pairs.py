@@ -7,7 +7,7 @@ files):
 - DPR: `question`, `positive_ctxs`, `hard_negative_ctxs` (PAQ as published for DPR-PAQ, NQ,
   TriviaQA);
 - pairs: `context` and `response` (dialogues; a list of turns is joined), `title` and `body`,
-  `question` and `passage`.
+  `question` or `query` and `passage`.
 
 A line is a JSON object; the file is plain or .gz. It is read line by line: in memory are 16 bytes
 per text and nothing of the texts themselves. Page: ideas/generators.
