@@ -315,13 +315,18 @@ def execute(
     import papermill  # after the fork: the kernel must not inherit its event loop or sockets
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    options: dict[str, Any] = {"kernel_name": "python3", "language": "python"}
-    options["coalesce_streams"] = True  # only the last state of a bar is kept
-    # one file at the end, also after an error, instead of one before and one after each cell
-    options["request_save_on_cell_execute"] = False
     try:
         papermill.execute_notebook(
-            notebook, output, dict(values), progress_bar=False, log_output=True, **options
+            notebook,
+            output,
+            dict(values),
+            kernel_name="python3",
+            language="python",
+            progress_bar=False,
+            log_output=True,
+            coalesce_streams=True,  # only the last state of a bar is kept
+            # one file at the end, also after a cell's error, not one before and after each cell
+            request_save_on_cell_execute=False,
         )
     except papermill.PapermillExecutionError as error:  # the batch reports its last line
         sys.exit(f"cell [{error.exec_count}]: {error.ename}: {' '.join(error.evalue.split())}")
